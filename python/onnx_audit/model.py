@@ -26,7 +26,9 @@ def as_file(model: Any, example: Any = None) -> Iterator[str]:
     with TemporaryDirectory(prefix="onnx-audit-") as folder:
         torch, onnx = sys.modules.get("torch"), sys.modules.get("onnx")
         if onnx is not None and isinstance(model, onnx.ModelProto):
-            file = Path(folder) / f"{model.graph.name or 'model'}.onnx"
+            # The graph's name is anything, such as a path.
+            name = re.sub(r"[^\w.-]+", "_", model.graph.name)[:100].strip(".") or "model"
+            file = Path(folder) / f"{name}.onnx"
             # A protobuf message can't be larger than 2 GB.
             onnx.save(model, file, save_as_external_data=model.ByteSize() >= 2**31)
         elif torch is not None and isinstance(model, torch.nn.Module):

@@ -62,7 +62,7 @@ impl RetrievalCache {
     }
 
     /// Caches a result. Errors: the folder can't be written to.
-    pub fn keep(&self, entry: &CachedRetrieval) -> std::io::Result<()> {
+    pub fn store(&self, entry: &CachedRetrieval) -> std::io::Result<()> {
         super::write(&self.0, entry)
     }
 }

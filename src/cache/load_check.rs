@@ -91,7 +91,7 @@ impl CheckCache {
     }
 
     /// Caches a result. Errors: the folder can't be written to.
-    pub fn keep(&self, checked: &Checked) -> std::io::Result<()> {
+    pub fn store(&self, checked: &Checked) -> std::io::Result<()> {
         if !keepable(checked) {
             return Ok(());
         }

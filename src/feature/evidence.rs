@@ -44,7 +44,7 @@ pub fn bundle(
     to: &Path,
 ) -> Result<String> {
     confirmable(report)?;
-    let request = again(report, path, made_by)?;
+    let request = request_of(report, path, made_by)?;
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen();
     let Settings { suite, card, .. } = Settings::settle(&request)?;
@@ -104,7 +104,7 @@ pub fn bundle(
     let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
     let photographs = photographs.as_ref();
     let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs, speed: None };
-    let mut attacks = Attacks { work, model, surrogate: None, attacked: None };
+    let mut attacks = Attacks { work, model, surrogate: None, attacked: None, part: false };
     let (mut attacked, mut masks, mut clean) = (Vec::new(), Vec::new(), Vec::new());
     let (mut written, mut decoded) = (Vec::new(), Vec::new());
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
@@ -213,7 +213,7 @@ fn confirmable(report: &Report) -> Result<()> {
 
 /// The request that the report was made with, for its trials and for nothing else. `made_by` reads its
 /// command line.
-fn again(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Request>) -> Result<Request> {
+fn request_of(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Request>) -> Result<Request> {
     let unfit = |why: &str| {
         Error::usage(format!("--bundle: {why}. Make the report with one audit, and the evidence from that"))
     };

@@ -19,6 +19,7 @@ use crate::request::Reading;
 use crate::{Error, Result};
 use ndarray::ArrayView2;
 use onnx_grad::Graph;
+use onnx_grad::operators::OPSET;
 use std::path::{Path, PathBuf};
 
 /// Batches at which a file for any batch is run.
@@ -26,8 +27,8 @@ const BATCHES: [usize; 3] = [1, 2, 5];
 /// Images at which a file for a fixed batch is run, at most; the rest of the batch is grey.
 const IMAGES: usize = 8;
 /// Accepted difference between two gradients of an image, or two embeddings, as a share of their length.
-/// Rounding moves a few values across the kink of a ReLU; what depends on the batch in another way is off by
-/// far more.
+/// Rounding moves a few values across the kink of a ReLU. If images of a batch change each other's embeddings,
+/// the difference is far larger.
 const SAME: f64 = 1e-2;
 /// The same where values are quantised: the last bit of a float decides between neighbouring integers.
 const SAME_QUANTISED: f64 = 1e-1;
@@ -286,7 +287,7 @@ fn write(graph: &Graph, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
 fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) -> String {
     let graph = &joined.graph;
     let files: Vec<String> = written.iter().map(|p| p.display().to_string()).collect();
-    let mut text = format!("{}: {} nodes, opset 21\n", files.join(" and "), graph.nodes.len());
+    let mut text = format!("{}: {} nodes, opset {OPSET}\n", files.join(" and "), graph.nodes.len());
     let embedding = format!("{} of the model", joined.info.output);
     let meanings = [image(joined, raw), "∂L/∂embedding".into(), embedding, "∂L/∂image".into()];
     for (name, meaning) in NAMES.iter().zip(meanings) {

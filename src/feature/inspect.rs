@@ -6,6 +6,7 @@ use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Follow, Inspection, Look, STAGES, Taken, inspect};
 use crate::pipeline::cost::{Amount, Outlook, Speed, range, seconds};
+use crate::pipeline::images::CHECKED_IMAGES;
 use crate::pipeline::machine::Machine;
 use crate::pipeline::open::metric;
 use crate::pipeline::settings::{refuse_without_cuda, settle_card};
@@ -24,8 +25,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Queries for which the cost is estimated.
 const QUERIES: usize = 50;
-/// Images that the check at load looks at.
-const FIRST: usize = 8;
 /// Kinds of operators that are named.
 const SHOWN: usize = 8;
 
@@ -304,7 +303,15 @@ fn cost(taken: &Taken, embed_s: f64, suite: &Suite) -> Result<AuditCost> {
     let p = &taken.info.preprocessing;
     let (_, plan) = suite.plan(p.height.max(p.width), 0)?;
     let images = Dataset::builtin(BUILTIN_SEED).items.len();
-    let amount = Amount { images, queries: QUERIES, checked: false, first: FIRST, tried: 0, ranking: 0.0 };
+    let amount = Amount {
+        images,
+        queries: QUERIES,
+        parts: 1,
+        checked: false,
+        first: CHECKED_IMAGES,
+        tried: 0,
+        ranking: 0.0,
+    };
     let suite = &Suite { max_queries: Some(QUERIES), ..suite.clone() };
     let outlook = Outlook::of(Speed::guess(embed_s), amount, false, suite, &plan, None);
     Ok(AuditCost {

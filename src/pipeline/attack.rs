@@ -1,7 +1,7 @@
 //! The attacks of a run: finished trials come from the journal, the others are run and written to it.
 
 use super::attacked_files::AttackedFiles;
-use super::cost::{Speed, foreseen, revised};
+use super::cost::{PATIENCE, Speed, foreseen, revised};
 use super::embed::{Embedded, SurrogateModel};
 use super::examples::Collector;
 use super::open::Subject;
@@ -103,6 +103,8 @@ pub struct Attacks<'a> {
     pub surrogate: Option<Surrogate<'a>>,
     /// Folder for changed photographs.
     pub attacked: Option<AttackedFiles>,
+    /// Whether the trials are a part of a run. The other parts must have the same number of queries.
+    pub part: bool,
 }
 
 /// Begins or continues the journal, and returns the outcomes of an earlier process among the report's
@@ -265,7 +267,10 @@ impl Attacks<'_> {
         if let Some(forecast) = self.forecast(&left)? {
             progress.plan(&forecast);
         }
-        let query_count = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
+        // An audit that was begun, or a part of one, can't be continued with fewer queries.
+        let may_shorten = !self.part && to_do == all;
+        let queries_left = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
+        let query_count = may_shorten.then_some(queries_left);
         let kept = journal.is_some();
         let (mut warned, mut made, mut withstood) = (false, 0, Vec::new());
         let attacked = self.attacked.take();
@@ -397,7 +402,7 @@ impl Work<'_> {
     /// Runs the trials on a model without a journal, and returns their outcomes.
     pub fn run(self, model: &mut Model, phase: &'static str, mode: Mode) -> Result<Vec<Outcome>> {
         let mut phase = Phase::new(phase, 0, mode);
-        let mut attacks = Attacks { work: self, model, surrogate: None, attacked: None };
+        let mut attacks = Attacks { work: self, model, surrogate: None, attacked: None, part: false };
         let outcomes = attacks.run(&mut None, Vec::new(), &mut None, &mut phase)?;
         phase.finish();
         Ok(outcomes)
@@ -614,14 +619,11 @@ pub fn image_steps(report: &Report, plan: &Plan) -> usize {
 
 /// Seconds after which the estimate of the time left is good enough for a hint.
 const SETTLED: f64 = 20.0;
-/// Shorter waits, in seconds, get no hint.
-const PATIENCE: f64 = 900.0;
 
-/// The hint in a long audit: about `left` seconds for `queries` queries, at most `most`, and whether trials
-/// are saved.
-fn long(left: f64, most: Option<f64>, queries: usize, kept: bool) -> Option<String> {
-    let few = (queries as f64 * PATIENCE / left) as usize / 10 * 10;
-    let share = few as f64 / queries as f64;
+/// The hint in a long audit: about `left` seconds, at most `most`, and whether trials are saved. `queries`:
+/// their number, if the audit may be started again with fewer.
+fn long(left: f64, most: Option<f64>, queries: Option<usize>, kept: bool) -> Option<String> {
+    let few = queries.map_or(0, |queries| (queries as f64 * PATIENCE / left) as usize / 10 * 10);
     let most = most.map(|most| most.max(left));
     let both = |share: f64| {
         let most = most.map_or(String::new(), |most| format!(", at most {}", span(most * share)));
@@ -630,6 +632,7 @@ fn long(left: f64, most: Option<f64>, queries: usize, kept: bool) -> Option<Stri
     let fewer = if few < 10 {
         String::new()
     } else {
+        let share = few as f64 / queries.unwrap_or(few) as f64;
         format!("; --max-queries {few} would take about {}", both(share))
     };
     let lost = if kept { "" } else { "; without -o or --journal nothing is saved if it is interrupted" };
@@ -664,14 +667,16 @@ mod tests {
 
     #[test]
     fn long_audits_say_what_shortens_them() {
-        assert_eq!(long(600.0, Some(2000.0), 960, false), None);
-        let text = long(13_000.0, Some(26_000.0), 960, false).unwrap();
+        assert_eq!(long(600.0, Some(2000.0), Some(960), false), None);
+        let text = long(13_000.0, Some(26_000.0), Some(960), false).unwrap();
         assert_eq!(
             text,
             "this takes about 3 h 36 min, at most 7 h 13 min more; --max-queries 60 would take about 14 min, at most 28 min; without \
              -o or --journal nothing is saved if it is interrupted"
         );
         // An audit of even fewer queries would not help.
-        assert_eq!(long(100_000.0, None, 50, true).unwrap(), "this takes about 27 h 46 min more");
+        let alone = "this takes about 27 h 46 min more";
+        assert_eq!(long(100_000.0, None, Some(50), true).unwrap(), alone);
+        assert_eq!(long(100_000.0, None, None, true).unwrap(), alone);
     }
 }

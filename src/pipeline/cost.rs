@@ -112,6 +112,8 @@ pub struct Amount {
     pub images: usize,
     /// Queries among them.
     pub queries: usize,
+    /// Parts that their attacks are divided into, of which this audit makes one; 1 for a whole run.
+    pub parts: usize,
     /// Whether the result of the check at load is known.
     pub checked: bool,
     /// Images that the check at load looks at.
@@ -137,7 +139,8 @@ impl Outlook {
         plan: &Plan,
         strong: Option<StrongSample>,
     ) -> Outlook {
-        let queries = suite.max_queries.unwrap_or(amount.queries).min(amount.queries);
+        let queries =
+            suite.max_queries.unwrap_or(amount.queries).min(amount.queries).div_ceil(amount.parts.max(1));
         let undefended = suite.attacks.iter().any(|entry| plan.ladder_of(entry.objective).is_some());
         let attack_s = |queries: usize, strong: Option<StrongSample>| {
             let of_all =
@@ -168,7 +171,7 @@ impl Outlook {
         };
         let few = (PATIENCE / query_s.max(1e-9)) as usize / 10 * 10;
         let shorter = match few {
-            10.. if attacks > PATIENCE && few < queries => {
+            10.. if attacks > PATIENCE && few < queries && amount.parts < 2 => {
                 format!("--max-queries {few}: {}", span(attack_s(few, strong)))
             }
             _ => String::new(),
@@ -240,7 +243,7 @@ impl Outlook {
     /// condition.
     pub fn sooner(&self) -> &'static str {
         let range = self.small_change.is_none() && self.least_s < self.query_s;
-        if range { ", the less the sooner the strong search succeeds" } else { "" }
+        if range { ", less if the strong search succeeds early" } else { "" }
     }
 
     /// The plan for people, if there is a wait, and for programs.
@@ -382,9 +385,22 @@ const MOST_CLUSTERING: f64 = 5e9;
 
 /// Multiplications that ranking queries may take before a sample of them has to do: half a minute to some
 /// minutes.
-pub const MOST_RANKING: f64 = 2e11;
+const MOST_RANKING: f64 = 2e11;
 /// Fewest queries of such a sample.
-pub const LEAST_RANKED: usize = 2000;
+const LEAST_RANKED: usize = 2000;
+
+/// How many of `all` queries are ranked without an attack, if not all are. `each`: multiplications to rank
+/// one.
+pub fn most_ranked(request: &Request, all: usize, each: f64) -> Option<usize> {
+    let most = match request.queries.benign {
+        Some(BenignSample::All) => None,
+        Some(BenignSample::Most(n)) => Some(n),
+        None => {
+            (each * all as f64 > MOST_RANKING).then(|| ((MOST_RANKING / each) as usize).max(LEAST_RANKED))
+        }
+    };
+    most.filter(|most| *most < all)
+}
 
 /// Iterations of k-means over all restarts, about.
 const ITERATIONS: f64 = 100.0;
@@ -394,15 +410,11 @@ pub fn ranking(request: &Request, dataset: &Dataset, dim: usize) -> f64 {
     if dataset.classless {
         return 0.0;
     }
-    let (items, classes) = (dataset.items.len() as f64, dataset.classes.len() as f64);
-    let each = items * dim as f64;
-    let all = match request.queries.benign {
-        Some(BenignSample::All) => items,
-        Some(BenignSample::Most(n)) => items.min(n as f64),
-        None => items.min((MOST_RANKING / each).max(LEAST_RANKED as f64)),
-    };
-    let clustering = if clusters(request, each, dataset.classes.len()) { each * classes } else { 0.0 };
-    all * each + ITERATIONS * clustering
+    let (items, classes) = (dataset.items.len(), dataset.classes.len());
+    let each = (items * dim) as f64;
+    let ranked = most_ranked(request, items, each).unwrap_or(items) as f64;
+    let clustering = if clusters(request, each, classes) { each * classes as f64 } else { 0.0 };
+    ranked * each + ITERATIONS * clustering
 }
 
 /// Whether embeddings of so many numbers in all are clustered for NMI: where that is quick, and where `--nmi`
@@ -436,7 +448,15 @@ mod tests {
         let (_, plan) = suite.plan(28, 0).unwrap();
         let speed =
             Speed { room: Room { workers: 1, batch: 1 }, embed_s: 0.001, step_s: 0.01, photograph_s: 0.0 };
-        let amount = Amount { images: 1000, queries: 1000, checked: false, first: 8, tried: 0, ranking: 0.0 };
+        let amount = Amount {
+            images: 1000,
+            queries: 1000,
+            parts: 1,
+            checked: false,
+            first: 8,
+            tried: 0,
+            ranking: 0.0,
+        };
         let outlook = |max_queries| {
             let suite = Suite { max_queries, ..suite.clone() };
             Outlook::of(speed, amount, false, &suite, &plan, Some(StrongSample::Off))
@@ -449,6 +469,11 @@ mod tests {
         // 1000 queries take 43 minutes; 350 of them 15.
         let many = outlook(None);
         assert_eq!(many.phases.last().unwrap().shorter, "--max-queries 350: 15 min");
+        // A quarter of them takes a quarter of that, and fewer queries would be another run.
+        let quarter =
+            Outlook::of(speed, Amount { parts: 4, ..amount }, false, &suite, &plan, Some(StrongSample::Off));
+        assert_eq!((quarter.queries, quarter.phases.last().unwrap().shorter.as_str()), (250, ""));
+        assert_eq!(quarter.phases[1], many.phases[1], "every part embeds the gallery");
         let text = many.text().unwrap();
         assert!(text.contains("attacks on 1000 queries 43 min, 2.6 s a query"), "{text}");
         // Without the strong search every trial takes all its steps.
@@ -483,7 +508,7 @@ mod tests {
             "in all",
             "attacks on 1000 queries 43 min to 8",
             "2.6 s to 5",
-            "the sooner the strong search succeeds",
+            "less if the strong search succeeds early",
         ];
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
@@ -557,7 +582,8 @@ mod tests {
         let (_, plan) = suite.plan(28, 0).unwrap();
         let speed =
             Speed { room: Room { workers: 1, batch: 1 }, embed_s: 1e-5, step_s: 3e-5, photograph_s: 0.0 };
-        let amount = Amount { images: 100, queries: 100, checked: true, first: 8, tried: 0, ranking: 0.0 };
+        let amount =
+            Amount { images: 100, queries: 100, parts: 1, checked: true, first: 8, tried: 0, ranking: 0.0 };
         let outlook = Outlook::of(speed, amount, false, &suite, &plan, None);
         assert_eq!(outlook.text(), None);
         assert_eq!(outlook.announcement().event["event"], "plan");

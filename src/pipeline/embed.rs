@@ -1,6 +1,6 @@
 //! The second step of an audit: every image is embedded, and retrieval without an attack is measured.
 
-use super::cost::{LEAST_RANKED, MOST_RANKING, clusters};
+use super::cost::{clusters, most_ranked};
 use super::images;
 use super::open::{Opened, Setup, Subject, metric};
 use super::selection;
@@ -15,7 +15,7 @@ use crate::model::Model;
 use crate::model::card::Card;
 use crate::progress::Phase;
 use crate::record::{self, Finding, Timing};
-use crate::request::{BenignSample, Request, Sample};
+use crate::request::{Request, Sample};
 use crate::space::Gallery;
 use crate::space::benign::{self, Stage};
 use crate::threat::{self, AttackContext, ContextSettings};
@@ -92,7 +92,7 @@ impl Opened {
         if let Some((cache, benign)) = cache.filter(|_| !found).zip(benign.as_ref()) {
             let chosen = (request.queries.sample == Sample::Correct).then(|| queries.clone());
             let entry = CachedRetrieval { benign: benign.clone(), queries: chosen };
-            if let Err(e) = cache.keep(&entry) {
+            if let Err(e) = cache.store(&entry) {
                 request.progress.note(&format!(
                     "can't cache retrieval without an attack: {e}. --no-cache turns the cache off"
                 ));
@@ -154,15 +154,7 @@ fn context(
 /// The number of queries ranked without an attack, if not all are, and the sampling in words.
 fn ranked(request: &Request, gallery: &Gallery) -> (Option<usize>, Option<String>) {
     let all = gallery.queries().len();
-    let each = (gallery.len() * gallery.dim()) as f64;
-    let most = match request.queries.benign {
-        Some(BenignSample::All) => None,
-        Some(BenignSample::Most(n)) => Some(n),
-        None => {
-            (each * all as f64 > MOST_RANKING).then(|| ((MOST_RANKING / each) as usize).max(LEAST_RANKED))
-        }
-    };
-    let most = most.filter(|most| *most < all);
+    let most = most_ranked(request, all, (gallery.len() * gallery.dim()) as f64);
     let words =
         most.map(|most| format!("{most} of {all} queries, stratified by class, seed {}", request.seed));
     (most, words)
@@ -195,7 +187,7 @@ fn retrieve(
 mod tests {
     use super::*;
     use crate::record::Metric;
-    use crate::request::Queries;
+    use crate::request::{BenignSample, Queries};
 
     /// CUB's test part at 512 dimensions is clustered, SOP's only on demand.
     #[test]

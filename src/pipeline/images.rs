@@ -59,8 +59,8 @@ pub fn open(request: &Request) -> Result<Dataset> {
     dataset.items.iter().for_each(|item| sizes[item.class] += 1);
     if !dataset.classless && request.images.gallery.is_none() && sizes.iter().all(|&n| n < 2) {
         return Err(Error::empty(format!(
-            "{}: no class has two images, so no query has anything to find. Retrieval needs classes of at least 2; audit MODEL --labels none \
-             asks instead whether attacks change what each image finds",
+            "{}: no class has two images, so no query has an image of its class to find. Give classes of two images or more; or audit MODEL --labels \
+             none asks instead whether attacks change what each image finds",
             dataset.source
         )));
     }
@@ -78,10 +78,12 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
     Preparation { resize, interpolation, whole_levels, ..Preparation::new(p.channels, p.height, p.width) }
 }
 
+/// Images that the check at load looks at.
+pub const CHECKED_IMAGES: usize = 8;
+
 /// Images for the check at load, [B, P]: the first readable ones, spread over the data, in full batches; and
 /// how many images the batches hold before the padding.
 pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)> {
-    const CHECKED_IMAGES: usize = 8;
     let prep = preparation(&model.info.preprocessing);
     let n = dataset.items.len();
     let count = CHECKED_IMAGES.min(n);

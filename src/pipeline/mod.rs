@@ -89,7 +89,7 @@ fn deliver(
         report.warnings.extend(check::attacked::sampling_noise(report));
     }
     report::write_all(files.targets, files.trials, report, request.output.pictures)?;
-    if let Some(file) = files.keep {
+    if let Some(file) = files.baseline {
         // A failed gate must not lower the bar for the next audit.
         match report.exit() {
             None => file.write(&report::json(&report.as_baseline())?)?,

@@ -156,6 +156,7 @@ impl Opened {
             let amount = Amount {
                 images: dataset.items.len() - vectors.as_ref().map_or(0, |v| v.ids.len()),
                 queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
+                parts: request.run.partition.map_or(1, |part| part.of as usize),
                 checked: cached.is_some(),
                 first: count,
                 tried: check::preprocessing::SAMPLE_SIZE.min(dataset.items.len()) * others,
@@ -298,7 +299,7 @@ fn check_at_load(
     let (model, images, measured) = checked?;
     let checked = Checked::of(&measured?);
     phase.finish();
-    if let Some(Err(e)) = place.map(|place| place.keep(&checked)) {
+    if let Some(Err(e)) = place.map(|place| place.store(&checked)) {
         request
             .progress
             .note(&format!("can't cache the result of the check: {e}. --no-cache turns the cache off"));

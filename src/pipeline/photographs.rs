@@ -60,7 +60,7 @@ pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progres
     let skipped = |why: &str| {
         let name = if dataset.classless { ROBUST_TOP1.label } else { ROBUST.label };
         progress.note(&wrap(&format!(
-            "{name} as a file is measured on images of the model's size, and not on the files: {why}"
+            "{name} as a file is measured on images of the model's size instead of the files: {why}"
         )));
         Ok(false)
     };
@@ -94,9 +94,9 @@ pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progres
         resized |= Resampling::new(prep, shape).is_ok_and(|way| !way.is_identity());
     }
     match &plan.mask {
-        Some(_) if resized => {
-            skipped("a mask is of the model's image, and with --space file of the photograph")
-        }
+        Some(_) if resized => skipped(
+            "the mask has the size of the model's images. With --space file a mask has the size of the photographs",
+        ),
         _ => Ok(resized),
     }
 }

@@ -88,7 +88,8 @@ impl<'e> Planned<'e> {
             .attacked
             .as_deref()
             .map(|folder| AttackedFiles::new(folder, setup.plan.jpeg, dataset));
-        let mut attacks = Attacks { work, model, surrogate, attacked };
+        let part = request.run.partition.is_some();
+        let mut attacks = Attacks { work, model, surrogate, attacked, part };
         execute(&mut attacks, request, &mut report, journal, &mut collector, known)?;
         report.timing.attacks_s = clock.lap();
         if let Some(half) = &mut report.half_precision {

@@ -36,7 +36,7 @@ pub fn replayed(request: &Request) -> Option<&PathBuf> {
 /// The queries that are attacked if trials are drawn, ascending.
 pub fn queries(request: &Request, suite: &Suite, gallery: &Gallery) -> Result<Vec<usize>> {
     match (request.queries.sample, suite.max_queries) {
-        (Sample::Correct, Some(most)) => prefer_right(gallery, most, request.seed),
+        (Sample::Correct, Some(most)) => prefer_correct(gallery, most, request.seed),
         (_, most) => Ok(threat::sample_queries(gallery, most, request.seed)),
     }
 }
@@ -106,7 +106,8 @@ pub fn select(
             && !selection.skipped.iter().any(|s| s.attack == code)
         {
             return Err(Error::usage(format!(
-                "{name} has no trials of {code}, which suite {} runs",
+                "{name} has no trials of {code}, which suite {} runs. Give the trials of an audit with this suite, or take the suite of \
+                 the trials",
                 suite.name
             )));
         }
@@ -146,7 +147,7 @@ fn candidates(request: &Request, gallery: &Gallery, queries: &[usize]) -> Vec<us
 
 /// Up to `most` queries, in ascending order. Queries that are correct without an attack come first, then
 /// others, in the order of samples.
-fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>> {
+fn prefer_correct(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>> {
     const BATCH: usize = 256;
     let (mut right, mut others) = (Vec::new(), Vec::new());
     for some in threat::order(gallery, seed).chunks(BATCH) {

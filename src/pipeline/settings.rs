@@ -27,7 +27,7 @@ pub struct Files {
     /// `--trials-out`.
     pub trials: Option<Destination>,
     /// `--save-baseline`.
-    pub keep: Option<Destination>,
+    pub baseline: Option<Destination>,
 }
 
 /// Settings that are known before any work.
@@ -49,7 +49,7 @@ impl Settings {
         refuse_one_file_for_two(request)?;
         let targets = Target::open_all(&request.output.reports)?;
         let trials = report::open_trials(request.output.trials.as_deref())?;
-        let keep =
+        let save_baseline =
             request.output.baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
         let baseline = request.gate.baseline.as_deref().map(Report::load).transpose()?;
         let suite = settle_suite(request)?;
@@ -69,7 +69,14 @@ impl Settings {
         }
         attacked_files::settle(request, &suite)?;
         let journal = settle_journal(request)?;
-        Ok(Settings { files: Files { targets, trials, keep }, journal, baseline, suite, rules, card })
+        Ok(Settings {
+            files: Files { targets, trials, baseline: save_baseline },
+            journal,
+            baseline,
+            suite,
+            rules,
+            card,
+        })
     }
 }
 
@@ -285,16 +292,16 @@ fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
     let refused = [
         (
             !suite.ball.is_box,
-            format!("ε counts grey levels there, and {} is a length. Leave --norm out", suite.ball.name),
+            format!("ε counts grey levels there, and {} is a length. Take --norm linf", suite.ball.name),
         ),
         (
             suite.eps.is_some_and(|eps| eps * 255.0 < 0.999),
-            "a file changes by whole grey levels, and --eps is below one. Give 1/255 or more".into(),
+            "a file changes by whole grey levels, and ε is below one. Give --eps 1/255 or more".into(),
         ),
         (
             shares.is_some(),
             format!(
-                "{} is one perturbation for all images, and photographs have different sizes. Leave --space out",
+                "{} is one perturbation for all images, and photographs have different sizes. Take --space input",
                 shares.map_or("", |objective| objective.code)
             ),
         ),
@@ -307,6 +314,18 @@ fn refuse_in_file_space(request: &Request, suite: &Suite) -> Result<()> {
     match refused.into_iter().find(|(found, _)| *found) {
         Some((_, why)) => Err(Error::usage(format!("--space file: {why}"))),
         None => Ok(()),
+    }
+}
+
+/// Refuses a suite whose attacks change files, for a command that needs them at the model's input. `why` says
+/// so (exit code 2).
+pub fn refuse_file_space(suite: &Suite, why: &str) -> Result<()> {
+    match suite.space {
+        Space::Input => Ok(()),
+        Space::File => Err(Error::usage(format!(
+            "suite {} changes files (`space: file`), and {why}. Choose another suite",
+            suite.name
+        ))),
     }
 }
 
@@ -377,7 +396,7 @@ pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Re
         return refused("--sample correct is about queries that find their class: leave it out");
     }
     if request.attack.surrogate.is_some() {
-        return refused("--surrogate is about what attacks on classes transfer: leave it out");
+        return refused("attacks by --surrogate need them: leave it out");
     }
     if let Some(why) = corruption::without_classes(&suite.corruptions) {
         return refused(why);
@@ -392,7 +411,7 @@ pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Re
 pub fn with_classes(suite: Suite) -> Result<Suite> {
     match suite.attacks.iter().any(|entry| entry.objective.code == TOP1.code) {
         true => Err(Error::usage(format!(
-            "suite {} lists {}, which is for images without classes: add --labels none, or list R1",
+            "suite {} lists {}, which is for images without classes. Add --labels none, or list R1 instead",
             suite.name, TOP1.code
         ))),
         false => Ok(suite),

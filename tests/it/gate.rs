@@ -443,7 +443,7 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     // Among the first two, both find every class.
     assert_eq!(row_of(&comparison, "benign.r2")["word"], "no_significant_difference");
     let answer = comparison["answer"].as_str().unwrap();
-    let clean = "worse.onnx finds less on clean images: R@1 50.2 against 95.0 (-44.8, 95 % -";
+    let clean = "worse.onnx retrieves worse on clean images: R@1 50.2 against 95.0 (-44.8, 95 % -";
     assert!(answer.starts_with(clean), "{answer}");
     says(answer, &["; under attack, worse.onnx is the most robust: robust R@1 at 77/255 is 83.3, "]);
     says(answer, &["83.3, against 16.7 of base.onnx (+66.7, 95 % +"]);

@@ -156,9 +156,11 @@ fn the_papers_own_protocol_has_no_departure() {
     (own.model.preprocessing.height, own.model.preprocessing.width) = (224, 224);
     let said = |report: &Report| {
         let file = dir.write("own.json", serde_json::to_string(report).unwrap());
-        beside(&[file], "CUB").unwrap().cautions.join(" ")
+        let found = beside(&[file], "CUB").unwrap();
+        (found.same_protocol, found.cautions.join(" "))
     };
-    says(&said(&own), &["the protocol is that of the papers"]);
+    let (same, cautions) = said(&own);
+    assert!(same.len() == 1 && !cautions.contains("protocol"), "{same:?} {cautions}");
     type Change = fn(&mut Report);
     let changes: [(Change, &str); 4] = [
         (|r| r.suite.restarts = 2, "2 random starts"),
@@ -169,7 +171,9 @@ fn the_papers_own_protocol_has_no_departure() {
     for (change, words) in changes {
         let mut other = own.clone();
         change(&mut other);
-        says(&said(&other), &["another protocol", words]);
+        let (same, cautions) = said(&other);
+        assert_eq!(same, Vec::<String>::new());
+        says(&cautions, &["another protocol", words]);
     }
 }
 

@@ -167,7 +167,7 @@ impl Plan {
 
     /// The ε up to which the search for the smallest perturbation ends early.
     pub fn small_change(&self) -> f32 {
-        ladder::threshold(self.ball, &self.rungs())
+        ladder::small_change(self.ball, &self.rungs())
     }
 
     /// Image steps of the attacks of several trials. Trials that share a perturbation share its work.

@@ -1,10 +1,11 @@
 //! Published rows beside a user's own, for a terminal and as files.
 
 use super::html::{self, page};
+use super::json::pretty;
 use super::terminal::{self, Paint, wrap};
 use super::view::Grid;
 use super::{Destination, by_ending, escape};
-use audit_base::{Error, Result};
+use audit_base::Result;
 use audit_report::judge::published::{Beside, PaperRow};
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use std::path::Path;
 type Render = fn(&Beside) -> Result<Vec<u8>>;
 
 /// Formats, by the extension of the file name.
-const FORMATS: &[(&str, Render)] = &[("html", in_html), ("json", json), ("md", markdown)];
+const FORMATS: &[(&str, Render)] = &[("html", in_html), ("json", pretty), ("md", markdown)];
 
 /// Writes the tables to a file, in the format of its extension.
 pub fn write(beside: &Beside, path: &Path) -> Result<()> {
@@ -20,13 +21,9 @@ pub fn write(beside: &Beside, path: &Path) -> Result<()> {
     Destination::open("-o", path)?.write(&FORMATS[at].1(beside)?)
 }
 
-fn json(beside: &Beside) -> Result<Vec<u8>> {
-    serde_json::to_vec_pretty(beside).map_err(|e| Error::internal(format!("the tables as JSON: {e}")))
-}
-
 /// The tables for a terminal. A row is marked with the number of its source, which is listed beneath.
 pub fn render(beside: &Beside) -> String {
-    let mut out = wrap(&format!("published: {}", beside.protocol)) + "\n";
+    let mut out = wrap(&format!("published: {}", beside.protocol_in_words())) + "\n";
     for caution in &beside.cautions {
         out += &(wrap(&format!("caution: {caution}")) + "\n");
     }
@@ -53,8 +50,10 @@ pub fn render(beside: &Beside) -> String {
 }
 
 fn markdown(beside: &Beside) -> Result<Vec<u8>> {
-    let mut out =
-        format!("## Beside published rows\n\nPublished: {}\n\n", escape::markdown(&beside.protocol));
+    let mut out = format!(
+        "## Beside published rows\n\nPublished: {}\n\n",
+        escape::markdown(&beside.protocol_in_words())
+    );
     for caution in &beside.cautions {
         out += &format!("> **Caution:** {}\n\n", escape::markdown(caution));
     }
@@ -76,6 +75,6 @@ fn markdown(beside: &Beside) -> Result<Vec<u8>> {
 }
 
 fn in_html(beside: &Beside) -> Result<Vec<u8>> {
-    let lead = format!("Published: {}.", escape::markup(&beside.protocol));
+    let lead = format!("Published: {}.", escape::markup(&beside.protocol_in_words()));
     Ok(page("Beside published rows", &beside.data_set, &lead, &html::paper(beside)))
 }

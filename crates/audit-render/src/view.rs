@@ -330,7 +330,7 @@ pub fn within(suite: &SuiteRecord) -> String {
 /// The search in words: the steps and random starts of a suite, or the members of the strong search.
 pub fn stepping(report: &Report) -> String {
     let suite = &report.suite;
-    if let Some(effort) = suite.effort.or(strong_alone(report).then_some(1)) {
+    if let Some(effort) = strong_effort(suite, &report.attacks) {
         return strong_search(report.attacks.iter().map(|a| a.code.as_str()), effort);
     }
     let steps = match Schedule::find(&suite.schedule) {
@@ -362,14 +362,15 @@ pub fn takes_alpha(suite: &SuiteRecord) -> bool {
     suite.effort.is_none() && Schedule::find(&suite.schedule).is_ok_and(|search| search.takes_alpha)
 }
 
-/// Whether the strong search for robust R@1 is all that ran.
-fn strong_alone(report: &Report) -> bool {
-    !report.attacks.is_empty() && report.attacks.iter().all(|row| is_robust_term(&row.code))
+/// The effort of the strong search if it made all attacks of a suite; `None` if other searches ran.
+pub fn strong_effort(suite: &SuiteRecord, attacks: &[Attack]) -> Option<usize> {
+    let for_robust_r1 = !attacks.is_empty() && attacks.iter().all(|row| is_robust_term(&row.code));
+    suite.effort.or(for_robust_r1.then_some(1))
 }
 
 /// How robust R@1 was measured, where a suite of other attacks ran.
 pub fn strong_sample(report: &Report) -> Option<String> {
-    let other = report.suite.effort.is_none() && !strong_alone(report);
+    let other = strong_effort(&report.suite, &report.attacks).is_none();
     let robust = report.scores.robust().filter(|_| other)?;
     let search = strong_search([audit_report::facts::R1.code].into_iter(), 1);
     let at = report.suite.budget();

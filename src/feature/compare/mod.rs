@@ -15,7 +15,7 @@ use crate::pipeline::embed::{CLUSTERINGS, Embedded};
 use crate::pipeline::open::{Opened, Purpose, Subject};
 use crate::pipeline::plan::Planned;
 use crate::pipeline::selection::{self, Chosen};
-use crate::pipeline::settings::Settings;
+use crate::pipeline::settings::{Settings, refuse_file_space};
 use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
 use crate::report::Output;
@@ -31,8 +31,8 @@ use std::path::Path;
 /// that take other images or have other metrics (exit code 2).
 pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<Exit>)> {
     let names = models.map(|path| path.display().to_string());
-    let mut legs = Legs::new(request)?;
-    let of_model = |path: &Path| Request { model: path.into(), ..legs.request.clone() };
+    let mut audits = Audits::new(request)?;
+    let of_model = |path: &Path| Request { model: path.into(), ..audits.request.clone() };
     let [first, second] = models.map(of_model);
 
     // Both models on the same images, and the trials of the first on both.
@@ -40,6 +40,7 @@ pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<
         let Settings { suite, card, .. } = Settings::settle(request)?;
         refuse_strong_suite(&suite)?;
         refuse_several_models(&suite.name, &suite.corruptions)?;
+        refuse_file_space(&suite, "a comparison measures images that one model takes on the other")?;
         Opened::new(request, suite, card, Purpose::Checks)
     };
     let (a, b) = (opened(&first)?, opened(&second)?);
@@ -58,17 +59,17 @@ pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<
     phase.finish();
 
     // Each attacked along its own gradient.
-    let own_a = legs.run(&format!("attacks on {}", names[0]), &first, &mut a, None, of_a.clone())?;
+    let own_a = audits.run(&format!("attacks on {}", names[0]), &first, &mut a, None, of_a.clone())?;
     let mut of_b = replayed(&names[0], &own_a, &b)?;
-    let own_b = legs.run(&format!("attacks on {}", names[1]), &second, &mut b, None, of_b.clone())?;
+    let own_b = audits.run(&format!("attacks on {}", names[1]), &second, &mut b, None, of_b.clone())?;
 
     // What was made on one, measured on the other.
     for (embedded, chosen) in [(&a, &mut of_a), (&b, &mut of_b)] {
         chosen.selection.trials.retain(|trial| embedded.setup.plan.strong(trial.objective).is_none());
     }
     let what = |made: &str, measured: &str| format!("attacks made on {made}, measured on {measured}");
-    let on_b = legs.run(&what(&names[0], &names[1]), &second, &mut b, Some(&mut a), of_b)?;
-    let on_a = legs.run(&what(&names[1], &names[0]), &first, &mut a, Some(&mut b), of_a)?;
+    let on_b = audits.run(&what(&names[0], &names[1]), &second, &mut b, Some(&mut a), of_b)?;
+    let on_a = audits.run(&what(&names[1], &names[0]), &first, &mut a, Some(&mut b), of_a)?;
 
     let transfer = crossed::transfers([&own_a, &own_b], [&on_a, &on_b]);
     let costs = [cost(bytes[0], &own_a), cost(bytes[1], &own_b)];
@@ -78,12 +79,12 @@ pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<
     let mut comparison = compare::of_reports(names.into(), &[own_a, own_b], None, true)?;
     comparison.cautions.extend(caveats);
     comparison.crossed = Some(Crossed { transfer, agreement, costs });
-    legs.done(&comparison)?;
+    audits.done(&comparison)?;
     Ok((comparison, exit))
 }
 
 /// The audits of one comparison, each with a journal of its own.
-struct Legs {
+struct Audits {
     /// The audit of each model, but for the model. It writes no file of its own.
     request: Request,
     files: Vec<Output<Comparison>>,
@@ -91,12 +92,12 @@ struct Legs {
     count: usize,
 }
 
-impl Legs {
-    fn new(request: &Request) -> Result<Legs> {
+impl Audits {
+    fn new(request: &Request) -> Result<Audits> {
         let mut request = request.clone();
         let files = request.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
         let journals = Journals::settle(&mut request)?;
-        Ok(Legs { request, files, journals, count: 0 })
+        Ok(Audits { request, files, journals, count: 0 })
     }
 
     /// Runs one of the four.
@@ -133,9 +134,8 @@ impl Legs {
 fn refuse_strong_suite(suite: &Suite) -> Result<()> {
     match suite.searches_strongly() {
         true => Err(Error::usage(format!(
-            "suite {} runs the strong search, which attacks the audited model, so that nothing is made on the other one: choose another \
-             suite, or list its attacks in one of your own with `schedule: adaptive` in place of `effort`. Robust R@1 of both models is \
-             measured beside it (--strong-sample)",
+            "suite {} runs the strong search, which attacks the audited model, so that nothing is made on the other one. Choose another \
+             suite, such as --suite ars: robust R@1 of both models is measured beside it (--strong-sample)",
             suite.name
         ))),
         false => Ok(()),

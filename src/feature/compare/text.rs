@@ -1,6 +1,7 @@
 //! A comparison of reports, for a terminal and as files.
 
 use super::page;
+use crate::Result;
 use crate::judge::compare::{ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
 use crate::report::markdown::table;
@@ -8,12 +9,11 @@ use crate::report::view::{
     ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, interval_of, row_name, shown,
     transfer,
 };
-use crate::report::{Output, Rendering, escape, terminal};
-use crate::{Error, Result};
+use crate::report::{Output, Rendering, escape, pretty, terminal};
 use std::path::Path;
 
 /// Formats of comparisons, by the extension of the file name.
-const FORMATS: &[Rendering<Comparison>] = &[("html", page::render), ("json", json), ("md", markdown)];
+const FORMATS: &[Rendering<Comparison>] = &[("html", page::render), ("json", pretty), ("md", markdown)];
 
 /// Claims a file for a comparison. Errors (exit code 2): unknown ending, folder missing or not writable.
 pub fn open(path: &Path) -> Result<Output<Comparison>> {
@@ -23,10 +23,6 @@ pub fn open(path: &Path) -> Result<Output<Comparison>> {
 /// Writes a comparison to a file, in the format of its extension.
 pub fn write(comparison: &Comparison, path: &Path) -> Result<()> {
     open(path)?.write(comparison)
-}
-
-fn json(comparison: &Comparison) -> Result<Vec<u8>> {
-    serde_json::to_vec_pretty(comparison).map_err(|e| Error::internal(format!("the comparison as JSON: {e}")))
 }
 
 /// The comparison for a terminal: scores and attacks, and with `all` every metric.

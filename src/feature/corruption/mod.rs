@@ -40,9 +40,8 @@ pub fn listed<'n>(
 
 /// Why the suite of this name isn't for changed files; `None` if it has no corruptions.
 pub fn beside_files(suite: &str, corruptions: &[&Corruption]) -> Option<String> {
-    (!corruptions.is_empty()).then(|| {
-        format!("suite {suite} corrupts the model's input. Leave --space out, or take another suite")
-    })
+    (!corruptions.is_empty())
+        .then(|| format!("suite {suite} corrupts the model's input. Take --space input, or another suite"))
 }
 
 /// Why a suite isn't for images without classes; `None` if it has no corruptions.

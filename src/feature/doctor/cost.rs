@@ -28,7 +28,7 @@ pub fn announcement(
         let search = match strong {
             0 => String::new(),
             n => format!(
-                "strong search on {} at most {}, the less the sooner it succeeds · ",
+                "strong search on {} at most {}, less if it succeeds early · ",
                 counted(n),
                 span(most_s)
             ),
@@ -88,7 +88,7 @@ mod tests {
             assert!(text.contains(words), "{text}");
         }
         assert!(
-            text.starts_with("plan: about 1 h 40 min to ") && text.contains("the sooner it succeeds"),
+            text.starts_with("plan: about 1 h 40 min to ") && text.contains("less if it succeeds early"),
             "{text}"
         );
         let event = announced(0, 600, 900).event;

@@ -10,7 +10,7 @@ pub use result::Examination;
 use crate::check::{self, CHECKS, CheckFn};
 use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose};
-use crate::pipeline::settings::Settings;
+use crate::pipeline::settings::{Settings, refuse_file_space};
 use crate::pipeline::{describe, selection};
 use crate::record::{self, Finding, Found, reason};
 use crate::report::{self, Destination};
@@ -41,6 +41,7 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
     let files = doctor.audit.output.reports.iter().cloned().map(json_file).collect::<Result<Vec<_>>>()?;
     let (request, surrogate) = settle(&doctor.audit)?;
     let Settings { mut suite, card, .. } = Settings::settle(&request)?;
+    refuse_file_space(&suite, "the doctor's attacks change the model's input")?;
     let usual = doctor.audit.queries.most.is_none();
     if usual && suite.attacks.iter().all(|entry| entry.objective.shared.is_some()) {
         suite.max_queries = Some(SHARED_QUERIES);

@@ -32,10 +32,8 @@ impl Examination {
         text += match (errors, warnings, gaps.is_empty() && left_out == 0) {
             (0, 0, true) => "Nothing casts doubt on an audit of this model",
             (0, 0, false) => "No check that ran casts doubt on an audit of this model",
-            (0, ..) => "An audit of this model means something; read it with the warnings",
-            _ => {
-                "A score of this model is not what it seems: by the errors above, it flatters or means nothing"
-            }
+            (0, ..) => "Scores of this model are valid, within what the warnings say",
+            _ => "Scores of this model are not to be trusted: see the errors above",
         };
         if !gaps.is_empty() {
             text += &format!(". Not checked: {}", gaps.join(", "));

@@ -12,7 +12,7 @@ pub use text::{open, terminal};
 use crate::check;
 use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
-use crate::pipeline::settings::Settings;
+use crate::pipeline::settings::{Settings, refuse_file_space};
 use crate::pipeline::{describe, warnings};
 use crate::progress::{Phase, Position};
 use crate::record::{self, MapPoint, Move, Outcome, Precision, Spacing};
@@ -52,6 +52,7 @@ pub fn run(base: &Request) -> Result<Geometry> {
             suite.name
         )));
     }
+    refuse_file_space(&suite, "the attacks of a geometry change the model's input")?;
     if let Some(entry) = suite.attacks.iter().find(|entry| entry.objective.shared.is_some()) {
         return Err(Error::usage(format!(
             "a geometry measures how far attacks move each query, and {} has one perturbation for many: choose another suite",

@@ -330,7 +330,7 @@ fn classes(geometry: &Geometry) -> Markup {
     let lead = format!(
         "Classes that lie least apart from another one: mean distance within the class, to the nearest other class, and their ratio. \
          {} of {} classes have a ratio of 1 or more: their images are no farther from another class than from each other.",
-        shown::mingled(geometry),
+        shown::entangled(geometry),
         geometry.spacing.classes.len()
     );
     section("Which classes mingle?", &lead, card(&shown::classes(geometry, CLASSES)))

@@ -2,12 +2,13 @@
 
 use super::result::Geometry;
 use crate::facts::Facts;
+use crate::judge::row::DASH;
 use crate::record::{Severity, TripletState};
 use crate::report::view::{Grid, bound, scaled};
 
 /// A dash where there is nothing.
 fn dash(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "–".into())
+    value.unwrap_or_else(|| DASH.into())
 }
 
 fn three(value: f64) -> String {
@@ -112,7 +113,7 @@ pub(super) fn shifts(geometry: &Geometry) -> Grid {
             share(s.r1_after),
         ]
     };
-    let head = ["attack", "queries", "shift", "shift ÷ d̄", "R@1 before", "R@1 after"];
+    let head = ["attack", "queries", "shift", "shift ÷ d̄", "clean R@1", "R@1 under attack"];
     Grid::new(&head, &[0], geometry.shifts.iter().map(row))
 }
 
@@ -133,7 +134,7 @@ pub(super) fn classes(geometry: &Geometry, most: usize) -> Grid {
 }
 
 /// The number of classes whose items are as far from each other as from another class.
-pub(super) fn mingled(geometry: &Geometry) -> usize {
+pub(super) fn entangled(geometry: &Geometry) -> usize {
     geometry.spacing.classes.iter().filter(|c| c.entanglement >= 1.0).count()
 }
 

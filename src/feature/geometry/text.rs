@@ -2,7 +2,7 @@
 
 use super::page;
 use super::result::Geometry;
-use super::shown::{alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what};
+use super::shown::{alarms, budget, classes, drawn, entangled, measures, samplers, shifts, triplets, what};
 use crate::Result;
 use crate::report::terminal::{Paint, table, width, wrap};
 use crate::report::{Output, Rendering, pretty};
@@ -47,7 +47,7 @@ pub fn terminal(geometry: &Geometry) -> String {
         (
             format!(
                 "{} of {} classes are no farther from another class than their own items from each other; the most entangled:",
-                mingled(geometry),
+                entangled(geometry),
                 geometry.spacing.classes.len()
             ),
             classes(geometry, CLASSES),

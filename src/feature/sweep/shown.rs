@@ -9,7 +9,8 @@ use crate::judge::reading::{Reading, fewest};
 use crate::judge::row::{DASH, Row, State};
 use crate::record::{Attack, ScoreName, Severity, SuiteRecord};
 use crate::report::view::{
-    Grid, RETRIEVAL, bound, in_proportion, label_at, median, retrieval_rows, scaled, takes_alpha,
+    Grid, RETRIEVAL, bound, in_proportion, label_at, median, retrieval_rows, scaled, strong_effort,
+    takes_alpha,
 };
 
 /// The terms that a point measured, in the order of reports.
@@ -214,11 +215,15 @@ fn bounded_by(suite: &SuiteRecord) -> Option<String> {
 
 /// Model, images, suite and grid, in a line.
 pub(super) fn what(sweep: &Sweep) -> String {
-    let Some(suite) = sweep.points.first().map(|p| &p.suite) else { return String::new() };
+    let Some(SweepPoint { suite, attacks, .. }) = sweep.points.first() else { return String::new() };
+    let search = match strong_effort(suite, attacks) {
+        Some(effort) => format!("strong search, effort {effort}"),
+        None => format!("{} steps", suite.steps),
+    };
     let constant = |name: &str, text: String| (!sweep.axes.iter().any(|a| a == name)).then_some(text);
     let parts: Vec<String> = [
         constant("eps", format!("ε {}", bound(suite))).or_else(|| bounded_by(suite)),
-        constant("steps", format!("{} steps", suite.steps)),
+        constant("steps", search),
         steps(sweep, suite),
         Some(suite.queries_in_words()),
         attacked_strongly(sweep),

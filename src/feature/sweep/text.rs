@@ -3,24 +3,20 @@
 use super::page;
 use super::result::Sweep;
 use super::shown::{self, alarms, retrieval, robust, row, scores, table, terms, what};
+use crate::Result;
 use crate::facts::FACTS;
 use crate::judge::row::{AttackRow, attacked_r1};
 use crate::report::terminal::{self, Paint};
 use crate::report::view::Grid;
-use crate::report::{Output, Rendering, escape};
-use crate::{Error, Result};
+use crate::report::{Output, Rendering, escape, pretty};
 use std::path::Path;
 
 /// Every format; `-o` chooses by the file name's ending.
-const FORMATS: &[Rendering<Sweep>] = &[("html", page::render), ("json", json), ("csv", csv)];
+const FORMATS: &[Rendering<Sweep>] = &[("html", page::render), ("json", pretty), ("csv", csv)];
 
 /// Claims `path` for a sweep. Errors (exit code 2): unknown ending, folder missing or not writable.
 pub fn open(path: &Path) -> Result<Output<Sweep>> {
     Output::open(path, FORMATS)
-}
-
-fn json(sweep: &Sweep) -> Result<Vec<u8>> {
-    serde_json::to_vec_pretty(sweep).map_err(|e| Error::internal(format!("the sweep as JSON: {e}")))
 }
 
 /// The text for a terminal: alarms, the setting, and a row for each point.
@@ -40,7 +36,7 @@ pub fn terminal(sweep: &Sweep) -> String {
         out += &format!("{}\nin brackets 95 % intervals\n", drawn(&scores));
     }
     if let Some(table) = table(sweep) {
-        out += &format!("{}\nterms after the attack; ranks and shares in per cent\n", drawn(&table));
+        out += &format!("{}\nterms under attack; ranks and shares in per cent\n", drawn(&table));
     }
     if let Some(over) = shown::over_seeds(sweep) {
         out += &format!("{}\nmean ± standard deviation over the seeds\n", drawn(&over));

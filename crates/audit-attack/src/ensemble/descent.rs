@@ -51,7 +51,7 @@ impl Chunk<'_> {
     }
 
     /// The member whose image counts.
-    fn breaker(&self, i: usize) -> Option<&'static Member> {
+    fn best_member(&self, i: usize) -> Option<&'static Member> {
         let counts = self.states[i].members.iter().find(|m| m.counts)?;
         let plan = self.all.plan;
         let members =
@@ -84,7 +84,7 @@ impl Descent<'_, '_, '_> {
         if plan.space == Space::File {
             // No file is nearer than by a grey level, so that nothing smaller is left to find.
             self.left = ladder::passes(plan.rungs().len(), broken.len(), room);
-            if self.go(&FILE, &plan.within(LEVEL), &broken, watch)?.is_none() {
+            if self.run_member(&FILE, &plan.within(LEVEL), &broken, watch)?.is_none() {
                 return Ok(None);
             }
             broken.retain(|&i| self.chunk.smallest(i) > LEVEL + plan.ball.rounding(LEVEL));
@@ -94,7 +94,7 @@ impl Descent<'_, '_, '_> {
         }
         let broken = &broken[..];
         let of = |chunk: &Chunk, wanted: &dyn Fn(&Member) -> bool| -> Vec<usize> {
-            broken.iter().copied().filter(|&i| chunk.breaker(i).is_some_and(wanted)).collect()
+            broken.iter().copied().filter(|&i| chunk.best_member(i).is_some_and(wanted)).collect()
         };
         let elsewhere = of(self.chunk, &|member| member.route != Route::Exact);
         let mut blind = of(self.chunk, &|member| member.gradient_free);
@@ -115,15 +115,15 @@ impl Descent<'_, '_, '_> {
             + most(&SECOND, broken.len())
             + halved
             + after_halved(broken.len());
-        if self.go(&SMALLEST, plan, broken, watch)?.is_none()
-            || self.go(&SOFTENED, plan, &elsewhere, watch)?.is_none()
-            || self.go(&SECOND, plan, broken, watch)?.is_none()
+        if self.run_member(&SMALLEST, plan, broken, watch)?.is_none()
+            || self.run_member(&SOFTENED, plan, &elsewhere, watch)?.is_none()
+            || self.run_member(&SECOND, plan, broken, watch)?.is_none()
         {
             return Ok(None);
         }
         for &eps in &rungs[1..] {
             blind.retain(|&i| self.chunk.smallest(i) > eps);
-            if self.go(&HALVED, &plan.within(eps), &blind, watch)?.is_none() {
+            if self.run_member(&HALVED, &plan.within(eps), &blind, watch)?.is_none() {
                 return Ok(None);
             }
             blind.retain(|&i| self.chunk.smallest(i) <= eps);
@@ -149,12 +149,12 @@ impl Descent<'_, '_, '_> {
             return Ok(None);
         }
         for (first, later) in [(&CLASSES, most(&BEST, worth.len()) + rounds(worth.len())), (&BEST, 0)] {
-            if self.go(first, plan, &worth, watch)?.is_none() {
+            if self.run_member(first, plan, &worth, watch)?.is_none() {
                 return Ok(None);
             }
             let mut more = worth.clone();
             for _ in 0..ROUNDS {
-                let Some(gained) = self.go(&AGAIN, plan, &more, watch)? else { return Ok(None) };
+                let Some(gained) = self.run_member(&AGAIN, plan, &more, watch)? else { return Ok(None) };
                 more = gained;
             }
             self.left = later + files;
@@ -169,7 +169,7 @@ impl Descent<'_, '_, '_> {
                     && !self.chunk.in_files(i)
             };
             let within: Vec<usize> = broken.iter().copied().filter(within).collect();
-            if self.go(&FILE, &plan.within(eps), &within, watch)?.is_none() {
+            if self.run_member(&FILE, &plan.within(eps), &within, watch)?.is_none() {
                 return Ok(None);
             }
         }
@@ -178,7 +178,7 @@ impl Descent<'_, '_, '_> {
 
     /// Runs a member on trials in the ball of `plan`, and keeps what is smaller than before. Returns the
     /// trials on which it gained [`GAIN`]; `None` if `watch` ended it.
-    fn go(
+    fn run_member(
         &mut self,
         member: &Member,
         plan: &Plan,

@@ -127,7 +127,7 @@ pub fn usual_passes(space: Space, trials: usize, withstand: usize, room: Room) -
 }
 
 /// The ε of a small change: [`WORTH`] says which changes are.
-pub fn threshold(ball: &Ball, rungs: &[f32]) -> f32 {
+pub fn small_change(ball: &Ball, rungs: &[f32]) -> f32 {
     let least = rungs[rungs.len().min(WORTH + 1) - 1];
     if ball.is_box { least.min(LEVEL) } else { least }
 }

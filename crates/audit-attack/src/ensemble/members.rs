@@ -110,7 +110,7 @@ impl Member {
 }
 
 /// Whether members have losses that tell how near the goal is: those that end a run at a threshold.
-pub(super) fn telling(ensemble: Ensemble) -> bool {
+pub(super) fn has_thresholds(ensemble: Ensemble) -> bool {
     ensemble.iter().flat_map(|tier| tier.iter()).any(|member| member.until.is_some())
 }
 

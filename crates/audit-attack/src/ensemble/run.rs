@@ -1,7 +1,7 @@
 //! The order in which the members of ensembles run on trials: chunks, tiers, and the searches after them.
 
 use super::ladder;
-use super::members::{cost, passes, telling, usual_passes};
+use super::members::{cost, has_thresholds, passes, usual_passes};
 use crate::measure::measure_all;
 use crate::objective::OBJECTIVES;
 use crate::passes::{Passes, Room};
@@ -50,11 +50,11 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Begins a tier. `telling` says whether the ensemble has losses that tell how near the goal is.
-    fn enter(&mut self, telling: bool) {
+    /// Begins a tier. `has_thresholds` says whether the ensemble has losses that tell how near the goal is.
+    fn enter(&mut self, has_thresholds: bool) {
         let Some((Key(success, nearness, _), _, evidence)) = &self.best else { return };
         self.entry = Some(evidence.image.clone());
-        self.closing = match telling {
+        self.closing = match has_thresholds {
             true => self.lowest.is_finite() && -nearness <= (1.0 - CUT) * self.lowest,
             false => *success >= self.success + RISE,
         };
@@ -273,7 +273,7 @@ impl<'s> Chunk<'s> {
         for (at, tier) in ensemble.iter().enumerate() {
             let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
             for &i in &standing {
-                self.states[i].enter(telling(objective.members));
+                self.states[i].enter(has_thresholds(objective.members));
             }
             for member in *tier {
                 let base = self.earlier + whole * self.reported + before * standing.len();
@@ -295,7 +295,7 @@ impl<'s> Chunk<'s> {
             }
             for i in standing {
                 let ends = ladder.is_none() && further.is_empty() && self.states[i].reached;
-                if ends && self.tell(i, watch).is_break() {
+                if ends && self.report(i, watch).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -318,7 +318,7 @@ impl<'s> Chunk<'s> {
             return Ok(ControlFlow::Break(()));
         }
         for i in 0..self.states.len() {
-            if self.states[i].best.is_some() && self.tell(i, watch).is_break() {
+            if self.states[i].best.is_some() && self.report(i, watch).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -475,7 +475,7 @@ impl<'s> Chunk<'s> {
                 steps: 0,
             });
             self.states[i].best = Some((Key(100.0, 0.0, std::cmp::Reverse(0)), outcome, evidence));
-            if self.tell(i, watch).is_break() {
+            if self.report(i, watch).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -487,7 +487,7 @@ impl<'s> Chunk<'s> {
     }
 
     /// Reports a trial that is done.
-    fn tell(&mut self, i: usize, watch: &mut Watch) -> ControlFlow<()> {
+    fn report(&mut self, i: usize, watch: &mut Watch) -> ControlFlow<()> {
         self.reported += 1;
         let state = &mut self.states[i];
         let Some((_, mut outcome, evidence)) = state.best.take() else { return ControlFlow::Continue(()) };

@@ -1,7 +1,7 @@
 //! The runs of one member on trials: what they aim at, where they begin, and which image of each trial is
 //! best.
 
-use super::members::telling;
+use super::members::has_thresholds;
 use super::run::{Chunk, Key, Others, Strong, WorkerSource};
 use crate::ball::Bound;
 use crate::draw::Draw;
@@ -43,7 +43,7 @@ fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
 /// How near to the goal an outcome is. Losses of members are numbers of different kinds: only one that is
 /// below 0 at the goal tells how near it is, and of images of one rank any may count.
 fn nearness(member: &Member, objective: &Objective, outcome: &Outcome) -> f64 {
-    let tells = member.until.is_some() || !telling(objective.members);
+    let tells = member.until.is_some() || !has_thresholds(objective.members);
     if tells { -outcome.loss_last } else { f64::NEG_INFINITY }
 }
 

@@ -461,28 +461,28 @@ impl<'a> Task<'a> {
         let draw = |stream| Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
         let shape = clean.resampling.as_ref().map_or(model.shape(), |way| way.shape());
         let free = plan.free(shape, trial.objective, &gallery.ids[trial.query])?;
-        let member = self.member([job, start], jobs[job][0], clean, shape, free);
-        let bound = plan.bound(&member.clean, &member.free);
-        if matches!(member.loss, Loss::Still) {
-            slots.put(model, slot, &member.clean, &bound, &member.resampling)?;
-            return Ok(Run { begins_clean: true, ..member });
+        let run = self.new_run([job, start], jobs[job][0], clean, shape, free);
+        let bound = plan.bound(&run.clean, &run.free);
+        if matches!(run.loss, Loss::Still) {
+            slots.put(model, slot, &run.clean, &bound, &run.resampling)?;
+            return Ok(Run { begins_clean: true, ..run });
         }
         let given = how.map(|how| (how.start)(jobs[job][0], &bound, shape)).transpose()?.flatten();
         let stream = how.map_or(start as u64, |how| (how.stream)(jobs[job][0]));
         let elsewhere = given.is_some() || start > 0;
         let x = given.unwrap_or_else(|| match start {
-            0 => member.clean.clone(),
+            0 => run.clean.clone(),
             _ => bound.start(&mut draw(start as u64)),
         });
         let (x, walk, own) = self.walk(bound, x, elsewhere, draw(NOISE + 1 + stream), shape);
-        slots.put(model, slot, &x, &bound, &member.resampling)?;
+        slots.put(model, slot, &x, &bound, &run.resampling)?;
         slots.alpha[slot] = self.alpha();
         let begins_clean = !elsewhere && !own;
-        Ok(Run { walk: Some(walk), begins_clean, ..member })
+        Ok(Run { walk: Some(walk), begins_clean, ..run })
     }
 
     /// A run of a trial without a search.
-    fn member(
+    fn new_run(
         &self,
         [job, start]: [usize; 2],
         trial: usize,

@@ -73,7 +73,7 @@ impl<'a> Task<'a> {
         let mut waiting = Vec::new();
         for &trial in applied {
             let clean = load(&self.context.gallery, self.images, self.trials[trial].query, model.pixels())?;
-            let run = self.member([job, start], trial, clean, model.shape(), free.clone());
+            let run = self.new_run([job, start], trial, clean, model.shape(), free.clone());
             let image = run.moved(&delta);
             waiting.push((run, image));
             self.measure(&mut waiting, false, model, buffers, shared)?;
@@ -109,7 +109,7 @@ impl<'a> Task<'a> {
         let free = plan.free(shape, members[0].objective, &all)?;
         let bound = Bound { pixels: false, ..plan.bound(&zero, &free) };
         let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
-            .map(|(&trial, clean)| Some(self.member([job, start], trial, clean, shape, free.clone())))
+            .map(|(&trial, clean)| Some(self.new_run([job, start], trial, clean, shape, free.clone())))
             .collect();
         let first = draw(start as u64);
         let x = match start {

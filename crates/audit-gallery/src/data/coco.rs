@@ -54,6 +54,27 @@ struct Category {
     name: String,
 }
 
+/// Names by identifier. Error (exit code 2): two of them have the same.
+fn by_id<'c>(
+    path: &Path,
+    what: &str,
+    all: impl Iterator<Item = (&'c Value, &'c str)>,
+) -> Result<HashMap<String, &'c str>> {
+    let mut found = HashMap::new();
+    for (id, name) in all {
+        match found.insert(id.to_string(), name) {
+            Some(other) if other != name => {
+                return Err(Error::usage(format!(
+                    "{}: two {what} have the id {id}, `{other}` and `{name}`. Give each an id of its own",
+                    path.display()
+                )));
+            }
+            _ => (),
+        }
+    }
+    Ok(found)
+}
+
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let shown = path.display();
     if let Some(split) = split {
@@ -66,10 +87,8 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let bytes = files::read(path, files::LARGE).map_err(|reason| unreadable(&reason))?;
     let Coco { images, annotations, categories } =
         serde_json::from_slice(&bytes).map_err(|reason| refusal(path, &bytes, &reason))?;
-    let files: HashMap<String, &str> =
-        images.iter().map(|image| (image.id.to_string(), image.file_name.as_str())).collect();
-    let names: HashMap<String, &str> =
-        categories.iter().map(|category| (category.id.to_string(), category.name.as_str())).collect();
+    let files = by_id(path, "images", images.iter().map(|image| (&image.id, image.file_name.as_str())))?;
+    let names = by_id(path, "categories", categories.iter().map(|of| (&of.id, of.name.as_str())))?;
     let folder = folder(path, images.first().map_or("", |image| &image.file_name));
     let mut listing = Listing::default();
     let mut left_out = 0;

@@ -60,18 +60,32 @@ fn find(path: &Path, part: &str, what: &str) -> Option<PathBuf> {
     folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))).find(|path| path.is_file())
 }
 
+/// The dimensions that a header states.
+fn sizes(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    bytes.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize)
+}
+
+/// The number of values of these dimensions; `None` if it is too large.
+fn stated(bytes: &[u8]) -> Option<usize> {
+    sizes(bytes).try_fold(1usize, |all, size| all.checked_mul(size))
+}
+
 /// An IDX file of bytes: its dimensions and its values.
 fn read(path: &Path, dimensions: usize) -> Result<(Vec<usize>, Vec<u8>)> {
     let shown = path.display();
     let unreadable = |reason| Error::usage(format!("can't read {shown}: {reason}. Download it again"));
     let mut bytes = files::read(path, files::LARGE).map_err(unreadable)?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut inflated = Vec::new();
-        GzDecoder::new(&bytes[..]).take(files::LARGE).read_to_end(&mut inflated).map_err(unreadable)?;
-        bytes = inflated;
-    }
     let magic = [0, 0, 8, dimensions as u8];
     let head = 4 + 4 * dimensions;
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        let (mut inflated, mut from) = (Vec::new(), GzDecoder::new(&bytes[..]));
+        from.by_ref().take(head as u64).read_to_end(&mut inflated).map_err(unreadable)?;
+        // One byte more than stated tells that there are more.
+        let stated = if inflated.len() == head { stated(&inflated[4..]) } else { None };
+        let most = stated.map_or(0, |stated| stated as u64).saturating_add(1).min(files::LARGE);
+        from.take(most).read_to_end(&mut inflated).map_err(unreadable)?;
+        bytes = inflated;
+    }
     if bytes.len() < head || bytes[..4] != magic {
         let found: Vec<u8> = bytes.iter().take(4).copied().collect();
         return Err(Error::usage(format!(
@@ -79,11 +93,8 @@ fn read(path: &Path, dimensions: usize) -> Result<(Vec<usize>, Vec<u8>)> {
              {found:?}"
         )));
     }
-    let sizes: Vec<usize> = bytes[4..head]
-        .chunks_exact(4)
-        .map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize)
-        .collect();
-    let expected = sizes.iter().try_fold(1usize, |all, &size| all.checked_mul(size));
+    let sizes: Vec<usize> = sizes(&bytes[4..head]).collect();
+    let expected = stated(&bytes[4..head]);
     let values = bytes.split_off(head);
     if expected != Some(values.len()) {
         return Err(Error::usage(format!(

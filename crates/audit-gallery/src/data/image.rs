@@ -140,7 +140,8 @@ pub fn decode(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, O
 /// Height and width of the image in a file, turned as its EXIF data say, and how its colours are stored;
 /// `None` if its header can't be read.
 pub(super) fn header(path: &Path) -> Option<([usize; 2], ColorType)> {
-    let mut decoder = ImageReader::open(path).ok()?.with_guessed_format().ok()?.into_decoder().ok()?;
+    let file = std::io::BufReader::new(files::open(path).ok()?);
+    let mut decoder = ImageReader::new(file).with_guessed_format().ok()?.into_decoder().ok()?;
     let turned = matches!(
         decoder.orientation().ok()?,
         Orientation::Rotate90

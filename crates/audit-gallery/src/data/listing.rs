@@ -1,10 +1,11 @@
 //! Code that layouts with list files share: reading lists, and making a [`Dataset`] of their rows.
 
+use super::folder::Contents;
 use super::{Dataset, Item, Origin, Part, Role, Split};
 use audit_base::{Error, Result, files};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// `path` or its folder `name`, whichever contains `marker`.
@@ -225,14 +226,19 @@ pub struct ListedImage {
     pub group: Option<String>,
 }
 
+/// The names in a folder, or why it can't be listed. A folder that is missing has none.
+type Names = std::result::Result<HashSet<std::ffi::OsString>, String>;
+
 /// Collects the rows of lists.
 #[derive(Default)]
 pub struct Listing {
     rows: Vec<(String, ListedImage)>,
-    folders: HashMap<PathBuf, HashSet<std::ffi::OsString>>,
+    folders: HashMap<PathBuf, Names>,
     seen: HashMap<String, usize>,
     /// Why the first image without a class has none.
     lacks: Option<String>,
+    /// See [`Dataset::left_out`].
+    left_out: Vec<String>,
 }
 
 impl Listing {
@@ -241,6 +247,14 @@ impl Listing {
     pub fn lacks_a_class(&mut self, id: &str, why: String) -> String {
         self.lacks.get_or_insert(why);
         id.to_owned()
+    }
+
+    /// Notes what a folder contains besides images; `inside` is its name and a slash. `folders` says whether
+    /// folders in it are not read either.
+    pub fn leaves_out(&mut self, inside: &str, contents: &Contents, folders: bool) {
+        let folders = contents.folders.iter().filter(|_| folders).map(|(name, _)| format!("{name}/"));
+        let others = contents.others.iter().cloned().chain(folders);
+        self.left_out.extend(others.map(|name| format!("{inside}{name}")));
     }
 
     /// Adds an image listed at `place`. Refuses duplicate names and missing files.
@@ -255,10 +269,14 @@ impl Listing {
         // Reads each folder once instead of checking each file: lists have up to 100,000 files, often on a
         // network.
         let folder = row.path.parent().unwrap_or(Path::new("")).to_path_buf();
-        let there = self.folders.entry(folder).or_insert_with_key(|folder| {
-            let entries = std::fs::read_dir(folder).into_iter().flatten();
-            entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect()
+        let there = self.folders.entry(folder).or_insert_with_key(|folder| match std::fs::read_dir(folder) {
+            Ok(entries) => Ok(entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect()),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Ok(HashSet::new())
+            }
+            Err(e) => Err(format!("can't list {}: {e}", folder.display())),
         });
+        let there = there.as_ref().map_err(|why| Error::usage(format!("{place}: {why}")))?;
         if !row.path.file_name().is_some_and(|name| there.contains(name)) {
             return Err(Error::usage(format!(
                 "{place}: image {} is listed, but missing. Unpack the data set completely, or remove the row",
@@ -323,7 +341,14 @@ impl Listing {
         });
         let source = format!("{shown} ({layout}, {part})");
         let classes = classes.into_keys().collect();
-        Ok(Dataset { source, classes, items, unlabelled: self.lacks, ..Dataset::default() })
+        Ok(Dataset {
+            source,
+            classes,
+            items,
+            unlabelled: self.lacks,
+            left_out: self.left_out,
+            ..Dataset::default()
+        })
     }
 }
 

@@ -99,7 +99,6 @@ pub const FORM: Form = Form {
         Column { holds: Holds::Flag, ..Column::optional("is_gallery") },
         Column { also: &[&["camera_id", "cam_id", "cam"]], ..Column::optional("camera") },
         Column::optional("group"),
-        Column::optional("category"),
         Column::optional(UNSUPPORTED[0]),
         Column::optional(UNSUPPORTED[1]),
         Column::optional(UNSUPPORTED[2]),

@@ -45,6 +45,8 @@ const INT8: u32 = 1;
 const UINT8: u32 = 2;
 const MATRIX: u32 = 14;
 const COMPRESSED: u32 = 15;
+/// Maximum size of a variable, in bytes. The lists of benchmarks take some megabytes.
+const MOST_INFLATED: u64 = 1 << 28;
 /// Maximum depth of cells and structs: deeper nesting is an attack on the stack.
 const DEEPEST: usize = 16;
 
@@ -63,7 +65,11 @@ pub fn read(bytes: &[u8]) -> Parsed<BTreeMap<String, Value>> {
         let inflated;
         let (kind, data) = if kind == COMPRESSED {
             let mut all = Vec::new();
-            ZlibDecoder::new(data).read_to_end(&mut all).map_err(|reason| format!("damaged: {reason}"))?;
+            let mut from = ZlibDecoder::new(data).take(MOST_INFLATED + 1);
+            from.read_to_end(&mut all).map_err(|reason| format!("damaged: {reason}"))?;
+            if all.len() as u64 > MOST_INFLATED {
+                return Err(format!("a variable has more than {} MB", MOST_INFLATED >> 20));
+            }
             inflated = all;
             Bytes(&inflated).element()?
         } else {

@@ -526,6 +526,10 @@ impl Dataset {
         classes.dedup();
         let class = |label: &String| classes.binary_search(label).ok();
         let some = classes.iter().take(3).map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        let more = match classes.len().saturating_sub(3) {
+            0 => String::new(),
+            more => format!(" and {more} others"),
+        };
         let mut items: Vec<Item> = (gallery.ids.iter().zip(&gallery.labels).zip(&gallery.cameras))
             .filter_map(|((id, label), &camera)| {
                 Some(Item { id: id.clone(), class: class(label)?, origin: Origin::Embedded { camera } })
@@ -539,8 +543,8 @@ impl Dataset {
                     _ => self.source.clone(),
                 };
                 Error::usage(format!(
-                    "{place}: query `{id}` has class `{label}`, of which {name} holds no item. Its classes are {some} \
-                     and others. Add items of it to the gallery, or remove the query"
+                    "{place}: query `{id}` has class `{label}`, of which {name} holds no item. Its classes are {some}{more}. \
+                     Add items of it to the gallery, or remove the query"
                 ))
             })?;
             items.push(Item { id, class, origin });
@@ -580,6 +584,7 @@ impl Dataset {
         let unwritable = |path: &Path, reason: &dyn std::fmt::Display| {
             Error::internal(format!("can't write {}: {reason}", path.display()))
         };
+        prep.check()?;
         // Files of an earlier export would become part of the data set.
         if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(Error::usage(format!("{} is not empty. Name a new folder", dir.display())));

@@ -16,7 +16,7 @@ pub const LAYOUT: Layout = Layout {
     stretched: true,
     detect: |path| {
         let below =
-            |path: &Path| std::fs::read_dir(path).ok()?.flatten().map(|e| e.path()).find(|p| p.is_dir());
+            |path: &Path| Contents::of(path).ok()?.folders.into_iter().next().map(|(_, folder)| folder);
         path.join("images_evaluation").is_dir()
             || below(path).and_then(|alphabet| below(&alphabet)).is_some_and(|character| {
                 character.file_name().is_some_and(|name| name.to_string_lossy().starts_with("character"))
@@ -43,7 +43,9 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             )));
         }
         for (character, folder) in inside.folders {
-            let images = Contents::of(&folder)?.images;
+            let contents = Contents::of(&folder)?;
+            listing.leaves_out(&format!("{alphabet}/{character}/"), &contents, true);
+            let images = contents.images;
             if images.is_empty() {
                 return Err(Error::empty(format!(
                     "{} holds no images. Expected is {ABOUT}",

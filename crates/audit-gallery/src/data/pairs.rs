@@ -189,7 +189,7 @@ impl Pairs {
         // fold omits the number of folds.
         let stated = match counts[..] {
             [] => None,
-            [pairs] => Some(2 * pairs),
+            [pairs] => Some(pairs.saturating_mul(2)),
             [folds, pairs] => Some(folds.saturating_mul(2).saturating_mul(pairs)),
             _ => {
                 return Err(place.wrong(format!(

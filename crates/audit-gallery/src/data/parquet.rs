@@ -1,7 +1,7 @@
 //! Parquet files with images and their classes, as Hugging Face's `datasets` writes them. The images stay in
 //! the files: a row group is decoded when one of its images is read.
 
-use super::listing::{Listing, missing};
+use super::listing::{Listing, named};
 use super::manifest::{FORM, gather};
 use super::shards::{self, Shards};
 use super::table::Table;
@@ -20,7 +20,9 @@ pub const LAYOUT: Layout = Layout {
     takes_file: true,
     stretched: false,
     detect: |path| Shards::of(path, ENDING, None).is_some(),
-    has_splits: |path| Shards::have_splits(path, ENDING),
+    has_splits: |path| {
+        Shards::have_splits(path, ENDING) || shards::files(path, ENDING).iter().any(|file| has_split(file))
+    },
     open: Open::Columns(open),
 };
 
@@ -31,18 +33,27 @@ const PATH: &str = "path";
 const FEATURES: &str = "huggingface";
 
 fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
-    let split = wanted.split;
-    let shards = Shards::of(path, ENDING, split).ok_or_else(|| missing(&path.join("0000.parquet"), ABOUT))?;
+    // The names of files state the split, or a column does.
+    let by_files = Shards::have_splits(path, ENDING);
+    let shards = Shards::of(path, ENDING, wanted.split.filter(|_| by_files))
+        .ok_or_else(|| Shards::missing(path, ENDING, wanted.split, ABOUT))?;
+    let by_rows = shards.taken.iter().any(|file| has_split(file));
+    let of_rows = Wanted { split: wanted.split.filter(|_| by_rows || !by_files), ..wanted.clone() };
     let mut listing = Listing::default();
     let mut notes = shards.notes.clone();
-    // Rows are filtered by split only if the files are not.
-    let of_rows = Wanted { split: split.filter(|_| !Shards::have_splits(path, ENDING)), ..wanted.clone() };
     let kept = Arc::default();
     for file in &shards.taken {
         let of_file = list(file, &of_rows, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
         notes.extend(of_file);
     }
-    Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
+    let part = if by_rows { named(wanted.split) } else { shards.part };
+    Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, part)? })
+}
+
+/// Whether a column states the split of each row. A file that can't be read is refused when it is opened.
+fn has_split(file: &Path) -> bool {
+    let names = ParquetTable::open(file, ABOUT);
+    names.is_ok_and(|table| table.names().iter().any(|name| name.eq_ignore_ascii_case("split")))
 }
 
 /// Lists the images of a file, and returns its notes. `kept` caches row groups of all files of the data set.
@@ -54,19 +65,30 @@ fn list(path: &Path, wanted: &Wanted, listing: &mut Listing, kept: &Arc<RowGroup
     let column = images.split('.').next().unwrap_or(&images);
     let header: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
     // Images are in this column, even if another one has paths.
-    let named: Vec<(&'static str, &str)> = std::iter::once((PATH, column)).chain(wanted.label()).collect();
+    let columns: Vec<(&'static str, &str)> = std::iter::once((PATH, column)).chain(wanted.label()).collect();
     let shown = path.file_name().unwrap_or_default().to_string_lossy();
-    let table = Table::of_columns(path, header, &FORM, &named, |name| {
+    let table = Table::of_columns(path, header, &FORM, &columns, |name| {
         if name == column {
             return Ok((1..=values.rows()).map(|row| format!("{shown}/{row:06}")).collect());
         }
         let known = class_names(&file, name);
-        let text = |text: Option<String>| {
+        let text = |(row, text): (usize, Option<String>)| {
             let text = text.unwrap_or_default();
-            let known = text.parse().ok().and_then(|at: usize| known.get(at));
-            known.cloned().unwrap_or(text)
+            let number = text.parse::<i64>().ok().filter(|_| !known.is_empty());
+            match number.map(usize::try_from) {
+                None => Ok(text),
+                // `datasets` writes -1 if a label isn't known, as in test parts of benchmarks.
+                Some(Err(_)) => Ok(String::new()),
+                Some(Ok(at)) => known.get(at).cloned().ok_or_else(|| {
+                    file.wrong(format!(
+                        "row {}: column `{name}` is {at}, and the file names the classes 0 to {}",
+                        row + 1,
+                        known.len() - 1
+                    ))
+                }),
+            }
         };
-        Ok(file.texts(name)?.into_iter().map(text).collect())
+        file.texts(name)?.into_iter().enumerate().map(text).collect()
     })?;
     gather(&table, wanted.split, listing, |record| {
         let row = record.place.line - 1;

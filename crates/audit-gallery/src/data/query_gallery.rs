@@ -45,8 +45,10 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         if !folder.is_dir() {
             return Err(missing(&folder, ABOUT));
         }
-        let Contents { folders, images, .. } = Contents::of(&folder)?;
-        let mut add = |id: String, class: Option<String>, path: PathBuf| {
+        let contents = Contents::of(&folder)?;
+        listing.leaves_out(&format!("{part}/"), &contents, false);
+        let Contents { folders, images, .. } = contents;
+        let add = |listing: &mut Listing, id: String, class: Option<String>, path: PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let known = reid::parse(name);
             if known.is_some_and(|(identity, _)| identity == reid::JUNK) {
@@ -64,11 +66,13 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             listing.add(folder.display(), row)
         };
         for (file, path) in images {
-            add(format!("{part}/{file}"), None, path)?;
+            add(&mut listing, format!("{part}/{file}"), None, path)?;
         }
         for (class, inside) in folders {
-            for (file, path) in Contents::of(&inside)?.images {
-                add(format!("{part}/{class}/{file}"), Some(class.clone()), path)?;
+            let contents = Contents::of(&inside)?;
+            listing.leaves_out(&format!("{part}/{class}/"), &contents, true);
+            for (file, path) in contents.images {
+                add(&mut listing, format!("{part}/{class}/{file}"), Some(class.clone()), path)?;
             }
         }
     }

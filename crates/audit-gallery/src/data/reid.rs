@@ -91,7 +91,9 @@ fn open(
         if !inside.is_dir() {
             return Err(missing(&inside, layout.about));
         }
-        for (file, path) in Contents::of(&inside)?.images {
+        let contents = Contents::of(&inside)?;
+        listing.leaves_out(&format!("{folder}/"), &contents, true);
+        for (file, path) in contents.images {
             let (identity, camera) = parse(&file).ok_or_else(|| {
                 Error::usage(format!(
                     "{}: the name gives no identity and camera. Expected is {}",

@@ -1,7 +1,7 @@
 //! Data sets divided into files (shards), whose names state their split.
 
 use super::Split;
-use super::listing::{is_list, named};
+use super::listing::{is_list, missing, named};
 use audit_base::{Error, files};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,10 @@ pub const PARQUET: &str = "parquet";
 const LIST: u64 = 1 << 24;
 /// Maximum number of shards in a list.
 const MOST: usize = 1 << 20;
+
+/// Maximum number of ranges in a name, and of digits of their numbers.
+const RANGES: usize = 8;
+const DIGITS: usize = 20;
 
 /// The shards of a split.
 pub struct Shards {
@@ -54,6 +58,18 @@ impl Shards {
         }
     }
 
+    /// The error if [`Shards::of`] finds none: there are no files, or none of the split.
+    pub fn missing(path: &Path, ending: &str, split: Option<Split>, about: &str) -> Error {
+        match split.filter(|_| !files(path, ending).is_empty()) {
+            None => missing(&path.join(format!("0000.{ending}")), about),
+            Some(split) => Error::usage(format!(
+                "{}: none of its .{ending} files is of the {split} split. Those whose names contain `train` are for training, and the \
+                 others for evaluation. Leave --split out, or name other files",
+                path.display()
+            )),
+        }
+    }
+
     /// Whether there are shards of the train split.
     pub fn have_splits(path: &Path, ending: &str) -> bool {
         files(path, ending).iter().any(|shard| is_training(shard))
@@ -66,7 +82,8 @@ fn is_training(shard: &Path) -> bool {
     name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with("train"))
 }
 
-fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
+/// The files of this extension at `path`, as [`Shards::of`] finds them.
+pub fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
     let fits = |path: &PathBuf| {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         !hidden && path.is_file() && path.extension().is_some_and(|own| own.eq_ignore_ascii_case(ending))
@@ -102,29 +119,38 @@ fn listed(list: &Path, ending: &str) -> Option<Vec<PathBuf>> {
         if !Path::new(line).extension()?.eq_ignore_ascii_case(ending) {
             return None;
         }
-        expand(line, &mut |name| {
-            all.push(folder.join(name));
-            all.len() <= MOST
-        })?;
+        all.extend(expand(line, MOST - all.len())?.into_iter().map(|name| folder.join(name)));
     }
     Some(all).filter(|all| !all.is_empty())
 }
 
-/// Passes the names of a pattern such as WebDataset's `shard-{000..010}.tar` to `take`. `None` once that
-/// returns false.
-fn expand(pattern: &str, take: &mut dyn FnMut(String) -> bool) -> Option<()> {
-    let range = || {
-        let (front, rest) = pattern.split_once('{')?;
-        let (range, back) = rest.split_once('}')?;
-        let (from, to) = range.split_once("..")?;
-        Some((front, from.parse::<u64>().ok()?..=to.parse::<u64>().ok()?, from.len(), back))
+/// The names of a pattern such as WebDataset's `shard-{000..010}.tar`. `None` if there are more than `most`,
+/// or more than [`RANGES`] ranges.
+fn expand(pattern: &str, most: usize) -> Option<Vec<String>> {
+    let range = |pattern: &str| {
+        let at = pattern.find('{')?;
+        let length = pattern[at..].find('}')?;
+        let (from, to) = pattern[at + 1..at + length].split_once("..")?;
+        let digits = from.len().min(DIGITS);
+        Some((at..=at + length, from.parse::<u64>().ok()?..=to.parse::<u64>().ok()?, digits))
     };
-    match range() {
-        None => take(pattern.to_string()).then_some(()),
-        Some((front, mut numbers, digits, back)) => {
-            numbers.try_for_each(|number| expand(&format!("{front}{number:0digits$}{back}"), take))
+    let mut names = vec![pattern.to_string()];
+    for _ in 0..=RANGES {
+        // The names of a pattern differ in digits only, so that all of them have the same ranges left.
+        let Some((place, numbers, digits)) = names.first().and_then(|name| range(name)) else {
+            return Some(names);
+        };
+        let count = numbers.end().checked_sub(*numbers.start()).map_or(0, |more| more.saturating_add(1));
+        if count.checked_mul(names.len() as u64).is_none_or(|all| all > most as u64) {
+            return None;
         }
+        let each = |name: &String| -> Vec<String> {
+            let (front, back) = (&name[..*place.start()], &name[*place.end() + 1..]);
+            numbers.clone().map(|number| format!("{front}{number:0digits$}{back}")).collect()
+        };
+        names = names.iter().flat_map(each).collect();
     }
+    None
 }
 
 #[cfg(test)]
@@ -133,20 +159,18 @@ mod tests {
 
     #[test]
     fn patterns_name_every_shard() {
-        let all = |pattern: &str| {
-            let mut all = Vec::new();
-            expand(pattern, &mut |name| {
-                all.push(name);
-                all.len() < 100
-            })
-            .map(|()| all)
-        };
+        let all = |pattern: &str| expand(pattern, 100);
         let names = |pattern: &str| all(pattern).unwrap();
         assert_eq!(names("a.tar"), ["a.tar"]);
         assert_eq!(names("x/a-{008..010}.tar"), ["x/a-008.tar", "x/a-009.tar", "x/a-010.tar"]);
         assert_eq!(names("{0..1}-{2..3}"), ["0-2", "0-3", "1-2", "1-3"]);
         assert_eq!(names("{a,b}.tar"), ["{a,b}.tar"]);
         assert!(names("{2..1}.tar").is_empty());
+        assert_eq!(names("{0..1}x{a,b}"), ["0x{a,b}", "1x{a,b}"]);
         assert_eq!(all("{0..18446744073709551615}.tar"), None);
+        // A list of one line neither hangs nor fills the memory.
+        assert_eq!(all("{0..18446744073709551615}{2..1}.tar"), None);
+        assert_eq!(all(&"{0..0}".repeat(20_000)), None);
+        assert!(names(&format!("{{{}1..1}}", "0".repeat(10_000)))[0].len() < 100);
     }
 }

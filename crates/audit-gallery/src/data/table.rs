@@ -5,7 +5,7 @@
 
 use super::format::Format;
 use super::listing::{Rows, SourceLine, trimmed};
-use audit_base::error::did_you_mean;
+use audit_base::error::{did_you_mean, is_typo};
 use audit_base::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -103,6 +103,8 @@ enum Separator {
 }
 
 /// Blanks are last: they fit any list without another separator.
+/// The next step for a row with too many fields.
+const QUOTED: &str = ". Put fields that contain the separator in quotation marks";
 const SEPARATORS: [Separator; 4] =
     [Separator::Letter(','), Separator::Letter(';'), Separator::Letter('\t'), Separator::Blanks];
 
@@ -326,10 +328,9 @@ impl Table {
         let optional = form.columns.iter().filter(|c| c.needed == Needed::No && !self.has(c.name));
         let missing: Vec<&str> = optional.map(|column| column.name).filter(|name| name.len() > 4).collect();
         for name in self.unread() {
-            let near = did_you_mean(&name.to_lowercase(), &missing);
-            if !near.is_empty() {
+            if let Some(known) = missing.iter().find(|known| is_typo(&name.to_lowercase(), known)) {
                 return Err(Error::usage(format!(
-                    "{}: no column `{name}` is known{near}. Rename it, or remove it",
+                    "{}: no column `{name}` is known (did you mean `{known}`?). Rename it, or remove it",
                     self.path.display()
                 )));
             }
@@ -358,10 +359,11 @@ impl Table {
                     }
                     if fields.len() != header.len() {
                         return Err(place.wrong(format!(
-                            "{} fields where the header has {} ({})",
-                            fields.len(),
+                            "expected {} fields ({}), found {}{}",
                             header.len(),
-                            header.join(", ")
+                            header.join(", "),
+                            fields.len(),
+                            if fields.len() > header.len() { QUOTED } else { "" }
                         )));
                     }
                     Ok(record(place, fields))

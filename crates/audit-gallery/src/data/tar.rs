@@ -2,7 +2,7 @@
 //! are read as streams of headers; only the positions of images stay in memory.
 
 use super::format::Format;
-use super::listing::{ListedImage, Listing, missing};
+use super::listing::{ListedImage, Listing};
 use super::manifest::LABELS;
 use super::shards::{self, Shards};
 use super::table::{Column, Form, scalars};
@@ -44,8 +44,8 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
             path.display()
         )));
     }
-    let shards =
-        Shards::of(path, ENDING, wanted.split).ok_or_else(|| missing(&path.join("0000.tar"), ABOUT))?;
+    let shards = Shards::of(path, ENDING, wanted.split)
+        .ok_or_else(|| Shards::missing(path, ENDING, wanted.split, ABOUT))?;
     let mut listing = Listing::default();
     for shard in &shards.taken {
         list(shard, wanted, &mut listing).map_err(|e| shards.wrong(e))?;

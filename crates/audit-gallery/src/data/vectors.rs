@@ -270,7 +270,7 @@ fn read_npy(path: &Path) -> std::result::Result<Array2<f32>, String> {
     let (rows, columns) = (*rows, *columns);
     let count = rows.checked_mul(columns).ok_or("its shape is too large")?;
     let held = length - (8 + if start[6] == 1 { 2 } else { 4 } + size as u64).min(length);
-    if count as u64 * width as u64 != held {
+    if (count as u64).checked_mul(width as u64) != Some(held) {
         return Err(format!("its shape is {rows}×{columns} of {width} bytes each, and {held} bytes follow"));
     }
     // In pieces, so that bytes and numbers of a whole gallery are never in memory together.

@@ -14,10 +14,16 @@ pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> Strin
         models.iter().zip(&names).filter_map(|(model, name)| loss(model, name, models)).collect();
     let answer = robust(models, reports, &names);
     match losses.is_empty() {
-        true => answer.replacen("undecided which", "Undecided which", 1),
-        false => format!("{}; under attack, {answer}", losses.join("; ")),
+        true => answer.unwrap_or_else(|why| format!("U{UNDECIDED}: {why}")),
+        false => {
+            let answer = answer.unwrap_or_else(|why| format!("u{UNDECIDED}: {why}"));
+            format!("{}; under attack, {answer}", losses.join("; "))
+        }
     }
 }
+
+/// Without its first letter, which is a capital where it begins the answer.
+const UNDECIDED: &str = "ndecided which model is the most robust";
 
 /// The models by their files' names, or by their reports' if two are equal.
 fn names(models: &[ComparedModel]) -> Vec<&str> {
@@ -30,7 +36,7 @@ fn loss(model: &ComparedModel, name: &str, models: &[ComparedModel]) -> Option<S
     let row = model.row(CLEAN_R1).filter(|row| row.word == Word::Worse)?;
     let base = models.iter().find(|m| m.base)?.row(CLEAN_R1)?.value?;
     Some(format!(
-        "{name} finds less on clean images: R@1 {} against {base:.1} ({})",
+        "{name} retrieves worse on clean images: R@1 {} against {base:.1} ({})",
         CLEAN_R1.show(row.value?),
         spread(CLEAN_R1, row.difference.as_ref()?)
     ))
@@ -46,14 +52,13 @@ fn spread(of: &Quantity, difference: &Difference) -> String {
 }
 
 /// Decides by ε50 if every report has it, because it distinguishes models whose robust R@1 is 0 at the
-/// largest ε, and by robust R@1 otherwise.
-fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
+/// largest ε, and by robust R@1 otherwise. Errors: why it is undecided.
+fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Result<String, String> {
     let measured =
         |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
-    let cant = |why: String| format!("undecided which model is the most robust: {why}");
     let left = Quantity::robust(&reports[0]);
     if reports.iter().any(|report| Quantity::robust(report) != left) {
-        return cant(
+        return Err(
             "some were audited on images with classes and some without, which are different measurements"
                 .into(),
         );
@@ -65,18 +70,18 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Strin
     for (i, row) in rows.into_iter().enumerate() {
         let name = names[i];
         let Some(row) = row else {
-            return cant(format!(
+            return Err(format!(
                 "no report has {label}. Audit with the strong search: leave out --strong-sample off"
             ));
         };
         let why = row.why.as_deref().unwrap_or_default();
         match (row.state, row.value) {
-            (State::NotMeasured, _) => return cant(format!("{name} has no {label} ({why})")),
+            (State::NotMeasured, _) => return Err(format!("{name} has no {label} ({why})")),
             (State::Withheld, _) => {
-                return cant(format!("{label} of {name} is {}: {why}", row.state.text()));
+                return Err(format!("{label} of {name} is {}: {why}", row.state.text()));
             }
             _ if row.void => {
-                return cant(format!("{label} of {name} is {}", Mark::Untrusted.text()));
+                return Err(format!("{label} of {name} is {}", Mark::Untrusted.text()));
             }
             (State::Measured, value) => known.extend(value.map(|value| (i, value, row))),
         }
@@ -87,7 +92,7 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Strin
             .iter()
             .map(|(i, value, row)| format!("{} {value:.1} at {}", names[*i], budget(row)))
             .collect();
-        return cant(format!("{label} was measured under different ε: {}", each.join(", ")));
+        return Err(format!("{label} was measured under different ε: {}", each.join(", ")));
     }
     known.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (best, others) = (known[0], &known[1..]);
@@ -103,7 +108,7 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Strin
         match difference.and_then(|d| Some((d, d.significant()?))) {
             None => {
                 let why = "attacked other queries, so that the difference has no interval";
-                return cant(format!("{} and {} {why}", names[best.0], names[*i]));
+                return Err(format!("{} and {} {why}", names[best.0], names[*i]));
             }
             Some((d, true)) => {
                 beaten.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, &d)))
@@ -119,12 +124,12 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Strin
     };
     let value = shown(best.0, best.1);
     match (close.is_empty(), beaten.is_empty()) {
-        (true, _) => format!(
+        (true, _) => Ok(format!(
             "{} is the most robust: {what} is {value}, against {}",
             names[best.0],
             beaten.join(" and ")
-        ),
-        (false, _) => cant(format!(
+        )),
+        (false, _) => Err(format!(
             "{what} of {} is {value}, not significantly above {}",
             names[best.0],
             close.join(" and ")

@@ -459,11 +459,15 @@ fn lacks(which: &str, report: &Report, metric: &'static Quantity) -> Error {
     if let Some(why) = beside.or_else(|| lacking(report, metric)) {
         return Error::usage(format!("{which} has no `{}`: {why}", metric.name));
     }
+    let note = match metric.needs {
+        Needs::Score(of) => report.scores.notes.iter().find(|n| n.starts_with(&format!("no {of}: "))),
+        _ => None,
+    };
     Error::usage(format!(
         "{which} has no `{}`: it is of suite {}{}. It has {} other metrics; the nearest are {}. {LISTED}",
         metric.name,
         report.suite.name,
-        report.scores.notes.first().map_or(String::new(), |n| format!(" ({n})")),
+        note.map_or(String::new(), |note| format!(" ({note})")),
         has.len(),
         nearest(metric.name, &has)
     ))

@@ -80,7 +80,10 @@ pub struct Beside {
     pub data_set: String,
     /// The protocol of the published rows.
     pub protocol: String,
-    /// For each report, the differences from the protocol of the papers.
+    /// The reports of the same protocol.
+    pub same_protocol: Vec<String>,
+    /// For each other report, the differences from the protocol; and for each score that is withheld, or that
+    /// the strong search refutes, why.
     pub cautions: Vec<String>,
     /// The tables of ERS and of ARS that contain a number of a report.
     pub tables: Vec<PaperTable>,
@@ -128,6 +131,16 @@ pub struct PaperRow {
     pub shown: Vec<String>,
 }
 
+impl Beside {
+    /// The published protocol, and which reports have it too.
+    pub fn protocol_in_words(&self) -> String {
+        match self.same_protocol.is_empty() {
+            true => self.protocol.clone(),
+            false => format!("{}. The same protocol: {}", self.protocol, self.same_protocol.join(", ")),
+        }
+    }
+}
+
 /// A column: its name, and its quantity in reports.
 type Column = (String, &'static Quantity);
 
@@ -158,16 +171,17 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
         Error::usage(format!("--paper {data_set}: rows of {all} are published; name one of these"))
     })?;
     let printed = printed()?;
-    let (mut reports, mut cautions) = (Vec::new(), Vec::new());
+    let (mut reports, mut same_protocol, mut cautions) = (Vec::new(), Vec::new(), Vec::new());
     for file in files {
         let name = file.display().to_string();
         let report = Report::load(file)?;
         report.whole().map_err(|e| e.context(&name))?;
         let differs = departures(&report, *data);
-        cautions.push(match differs.is_empty() {
-            true => format!("{name}: the protocol is that of the papers"),
-            false => format!("{name} is of another protocol than the papers': {}", differs.join("; ")),
-        });
+        match differs.is_empty() {
+            true => same_protocol.push(name.clone()),
+            false => cautions
+                .push(format!("{name} is of another protocol than the papers': {}", differs.join("; "))),
+        }
         for score in [ARS_TABLE, ERS] {
             let row = score.row(&report);
             if row.state != State::NotMeasured
@@ -213,7 +227,7 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
          other half; ε {eps} (8/255), α {alpha}, {steps} steps, published form, w = m = 1",
         data.0, data.1, data.2
     );
-    Ok(Beside { data_set: data.0.into(), protocol, cautions, tables })
+    Ok(Beside { data_set: data.0.into(), protocol, same_protocol, cautions, tables })
 }
 
 /// The names of the papers' rows for `data_set`; none for data that no paper has.

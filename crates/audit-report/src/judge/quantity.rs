@@ -415,7 +415,8 @@ struct Rungs {
     prefix: &'static str,
     /// The number at the largest ε.
     of: fn() -> &'static Quantity,
-    leading: bool,
+    /// Whether it is about files.
+    as_file: bool,
     read: fn(&Rung) -> Option<Spread>,
     /// The size from which a query fails.
     fails_at: fn(&Star) -> f64,
@@ -425,13 +426,13 @@ struct Rungs {
 const RUNG: Rungs = Rungs {
     prefix: "robust_r1@",
     of: || ROBUST,
-    leading: true,
+    as_file: false,
     read: |rung| Some((rung.r1, rung.interval)),
     fails_at: |star| star.size,
 };
 const FILE_RUNG: Rungs = Rungs {
     prefix: "robust_r1_file@",
-    leading: false,
+    as_file: true,
     read: |rung| Some((rung.as_file?, rung.as_file_interval)),
     fails_at: |star| star.as_file,
     ..RUNG
@@ -482,7 +483,7 @@ impl Rungs {
             name: named(name),
             needs: Needs::Ladder,
             classes: (self.of)().classes,
-            leading: self.leading,
+            leading: !self.as_file,
             read: leaked(read),
             follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| {
                 ladder::robust_in(of, r, eps, self.fails_at)
@@ -512,7 +513,7 @@ impl Rungs {
     /// Why there is no number at `eps`, in 255ths; `None` if there is one.
     fn not_at(&self, report: &Report, eps: f64) -> Option<String> {
         let most = stars::most(report);
-        let levels = !self.leading || report.suite.space == Space::File;
+        let levels = self.as_file || report.suite.space == Space::File;
         if eps > most {
             return Some(
                 format!("its largest ε is {most:.4}").trim_end_matches('0').trim_end_matches('.').to_string()
@@ -559,7 +560,7 @@ impl Quantity {
             ladder.iter().flat_map(|l| &l.rungs).map(|rung| LEVELS * f64::from(rung.eps)).collect();
         // Robust R@1 at the largest ε is already a row.
         let of = move |kind: &'static Rungs| {
-            rungs.clone().into_iter().skip(usize::from(kind.leading)).map(|eps| kind.row_at(eps))
+            rungs.clone().into_iter().skip(usize::from(!kind.as_file)).map(|eps| kind.row_at(eps))
         };
         let rungs = RUNGS.iter().filter(|kind| (kind.of)() == Quantity::robust(report)).flat_map(of);
         let (first, rest) = (Quantity::all().take(SCORES.len()), Quantity::all().skip(SCORES.len()));
