@@ -25,7 +25,7 @@ pub struct CompareArgs {
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
     /// Show the reports beside the rows that papers print for a data set instead: CUB, CARS or SOP
-    #[arg(long, value_name = "DATA", conflicts_with_all = ["sort", "anyway"])]
+    #[arg(long, value_name = "DATA", conflicts_with_all = ["sort", "anyway", "all"])]
     pub paper: Option<String>,
     /// Sort the models by a metric, the most robust first [default: as given]
     #[arg(long, value_name = "METRIC")]
@@ -99,8 +99,10 @@ impl CompareArgs {
             self.reports.iter().try_for_each(|path| report::paper::write(&beside, path))?;
             return Ok(passed(report::paper::render(&beside)));
         }
+        let files =
+            self.reports.iter().map(|path| feature::compare::open(path)).collect::<Result<Vec<_>>>()?;
         let comparison = compare::compare(&self.files, self.sort.as_deref(), self.anyway)?;
-        self.reports.iter().try_for_each(|path| feature::compare::write(&comparison, path))?;
+        files.into_iter().try_for_each(|file| file.write(&comparison))?;
         Ok(passed(feature::compare::render(&comparison, self.all)))
     }
 

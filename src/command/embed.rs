@@ -27,6 +27,9 @@ pub struct EmbedArgs {
     /// The images.
     #[command(flatten)]
     pub images: ImageArgs,
+    /// Whether they have classes.
+    #[command(flatten)]
+    pub labels: LabelArgs,
     /// The card, and flags that override it.
     #[command(flatten)]
     pub described: DescribedArgs,
@@ -54,6 +57,7 @@ impl EmbedArgs {
         request.reading = self.described.reading()?;
         request.reading.gradient = self.gradient.gradient;
         request.images = self.images.images();
+        request.images.labels = self.labels.labels.unwrap_or_default();
         request.compute = self.compute.compute();
         request.run.partition = self.partition;
         request.progress = self.progress.mode();

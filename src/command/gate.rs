@@ -58,6 +58,12 @@ impl GateCommand {
         if baseline.is_none() && !demands.max_drop.is_empty() {
             return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
         }
+        if baseline.is_none() && !rules.have_bounds() {
+            return Err(Error::usage(
+                "the gate has no rule that could fail: those of the suite are off, or compare with a baseline. Add --baseline FILE, or a \
+                 bound such as --fail-under robust_r1=30",
+            ));
+        }
         let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
         let shown = report::terminal::verdict(&verdict);
         report.gate = Some(verdict);

@@ -1,6 +1,6 @@
 //! `audit images`.
 
-use super::values::few;
+use super::values::{channels, few};
 use super::{Done, passed};
 use crate::Result;
 use crate::data::{Dataset, Preparation};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Flags of `audit images`.
 #[derive(Debug, Args)]
 pub struct ImagesArgs {
-    /// Folder to write to
+    /// New or empty folder to write to
     #[arg(long)]
     pub out: PathBuf,
     /// Seed of the generated characters
@@ -20,7 +20,7 @@ pub struct ImagesArgs {
     #[arg(long, default_value_t = 28, value_parser = few())]
     pub size: usize,
     /// 1 for grey, 3 for colour
-    #[arg(long, default_value_t = 1, value_parser = few())]
+    #[arg(long, default_value_t = 1, value_parser = channels)]
     pub channels: usize,
     /// Number of classes, each a folder
     #[arg(long, default_value_t = 48, value_parser = few())]

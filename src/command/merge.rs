@@ -40,6 +40,11 @@ impl MergeArgs {
             return Ok((missing.clone(), (!missing.is_empty()).then_some(Exit::Incomplete)));
         }
         if self.parts.iter().any(|path| merge::holds_embeddings(path)) {
+            if self.trials_out.is_some() {
+                return Err(Error::usage(
+                    "--trials-out is for parts of an audit, and embeddings have no trials. Leave it out",
+                ));
+            }
             return merge::merge_embeddings(&self.parts, &self.output).map(passed);
         }
         let targets = Target::open_all(&self.output)?;

@@ -42,6 +42,15 @@ pub fn few() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=4096)
 }
 
+/// Channels of generated images.
+pub fn channels(text: &str) -> Result<usize, String> {
+    match text {
+        "1" => Ok(1),
+        "3" => Ok(3),
+        _ => Err("expected 1 for grey or 3 for colour".into()),
+    }
+}
+
 pub fn partition(text: &str) -> Result<Partition, String> {
     match text {
         "auto" => engines::partition(|name| std::env::var(name).ok()),

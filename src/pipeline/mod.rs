@@ -81,6 +81,9 @@ fn deliver(
 ) -> Result<()> {
     if baseline.is_some() || !rules.is_empty() {
         match report.part {
+            None if baseline.is_none() && !rules.have_bounds() => request.progress.note(
+                "the gate judged nothing: its rules are off, or compare with a baseline. Add --baseline FILE",
+            ),
             None => report.gate = Some(Verdict::judge(report, baseline, rules)?),
             Some(_) => {
                 request.progress.note("the gate does not judge a part: run `audit gate` on the merged report")

@@ -1,6 +1,6 @@
 //! How trials are run: the budget, the search, and the image steps that they take.
 
-use super::ball::{Ball, Bound};
+use super::ball::{Ball, Bound, whole_levels};
 use super::ensemble::{ladder, members};
 use super::mask::Mask;
 use super::passes::{GRADIENT_PASSES, Room};
@@ -85,11 +85,9 @@ impl Plan {
 
     /// The set that contains images near `centre` [P], of which the values in `free` may change.
     pub(super) fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
-        // No file has values between two grey levels.
-        let eps = match self.space {
-            Space::Input => self.eps,
-            Space::File => (self.eps * 255.0 + 1e-3).floor() / 255.0,
-        };
+        // No file has values between two grey levels. A search that tried images beyond the last one could end
+        // at an image that becomes another one when it is rounded.
+        let eps = if self.makes_files() { whole_levels(self.eps) } else { self.eps };
         Bound { ball: self.ball, eps, centre, pixels: true, free: free.as_deref() }
     }
 

@@ -1,7 +1,6 @@
 //! Attacks on triplets for adversarial training: some of anchor, positive and negative move until the triplet
 //! is as hard as possible. CA-TRIDE's figure 5 compares the choices of what moves.
 
-use super::ball::Bound;
 use super::plan::Plan;
 use super::runner::ImageSource;
 use audit_base::{Error, Result};
@@ -76,9 +75,7 @@ pub fn harden(
             .gradient_from(&x, |from, raw| cotangent(gallery, others, &places, triplets.len(), from, raw))?;
         let each = x.chunks_mut(pixels).zip(gradient.chunks(pixels));
         for ((x, slope), (clean, free)) in each.zip(clean.iter().zip(&free)) {
-            let (ball, eps, free) = (plan.ball, plan.eps, free.as_deref());
-            let bound = Bound { ball, eps, centre: clean, pixels: true, free };
-            bound.descend(x, slope, alpha);
+            plan.bound(clean, free).descend(x, slope, alpha);
         }
         tell((step + 1) * items.len())?;
     }

@@ -32,6 +32,7 @@ pub const L2: Ball = Ball {
     },
     dual: |gradient| f64::from(length(gradient.iter().copied())),
     widest: |values| (values as f32).sqrt(),
+    amplitude: |eps, values| eps / (values.max(1) as f32).sqrt(),
 };
 
 fn length(values: impl Iterator<Item = f32>) -> f32 {

@@ -27,4 +27,5 @@ pub const LINF: Ball = Ball {
     },
     dual: |gradient| gradient.iter().map(|g| f64::from(g.abs())).sum(),
     widest: |_| 1.0,
+    amplitude: |eps, _| eps,
 };

@@ -30,6 +30,8 @@ pub struct Ball {
     pub dual: fn(&[f32]) -> f64,
     /// The largest distance between two images of this many values in [0, 1].
     pub widest: fn(usize) -> f32,
+    /// The change of each of so many values whose norm is ε. Arguments: ε, number of values.
+    pub amplitude: fn(f32, usize) -> f32,
 }
 
 impl Deref for Ball {
@@ -53,6 +55,14 @@ impl Ball {
     pub fn rounding(&self, eps: f32) -> f32 {
         if self.is_box { 1e-6 } else { 1e-6 + 1e-5 * eps }
     }
+}
+
+/// The largest number of whole grey levels within ε, as a part of the [0, 1] range; ε itself if it is less
+/// than a level. The 0.03137 of published protocols stands for 8 levels.
+pub fn whole_levels(eps: f32) -> f32 {
+    // Even an ε of whole levels is rounded to float32.
+    let levels = (eps * 255.0 + 1e-3).floor();
+    if levels < 1.0 { eps } else { levels / 255.0 }
 }
 
 audit_base::known_by_name!(Ball);
@@ -116,6 +126,12 @@ impl Bound<'_> {
     /// The indices of values that must stay the centre's.
     pub fn fixed(&self) -> impl Iterator<Item = usize> {
         self.free.unwrap_or_default().iter().enumerate().filter(|(_, free)| !**free).map(|(i, _)| i)
+    }
+
+    /// The change of each value that may change whose norm is ε, if all of them change alike.
+    pub fn amplitude(&self) -> f32 {
+        let values = self.free.map_or(self.centre.len(), |free| free.iter().filter(|free| **free).count());
+        (self.ball.amplitude)(self.eps, values)
     }
 
     /// The smallest rectangle with all pixels that may change, in an image of `shape` [C, H, W]: top, left,

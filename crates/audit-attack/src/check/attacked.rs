@@ -1,5 +1,6 @@
 //! Checks on the outcomes of an audit's attacks. They read only outcomes, which may come from several runs.
 
+use crate::ball::whole_levels;
 use crate::{BALLS, Ball, LAST, Objective};
 use audit_report::judge::mean::Mean;
 use audit_report::judge::score::Basis;
@@ -74,7 +75,8 @@ pub(super) fn bounds(all: &Outcomes) -> Found {
     if all.outcomes.is_empty() {
         return no_attack();
     }
-    let eps = all.eps;
+    // Changed files, and models that take integers, have whole levels.
+    let eps = if all.ball.is_box { whole_levels(all.eps).max(all.eps) } else { all.eps };
     let most = all.outcomes.iter().fold(0.0f32, |m, o| m.max(o.size.unwrap_or(o.linf)));
     let what =
         if all.outcomes.iter().any(|o| o.size.is_some()) { "perturbation" } else { "change of a pixel" };
@@ -275,11 +277,11 @@ mod tests {
     /// No audit leaves the bounds, so the test constructs these faults.
     #[test]
     fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
-        let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| {
+        let judged = |check: fn(&Outcomes) -> Found, outcome: Outcome, eps: f32| {
             check(&Outcomes {
                 outcomes: &[outcome],
                 ball: &BALLS[0],
-                eps: 8.0 / 255.0,
+                eps,
                 gradient_free: false,
                 steps: 32,
                 basis: Basis {
@@ -294,8 +296,13 @@ mod tests {
             })
             .severity()
         };
+        let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| judged(check, outcome, 8.0 / 255.0);
+        let within_published = |linf: f32| judged(bounds, outcome(linf, 0.5), 0.03137);
         assert_eq!(level(bounds, outcome(8.0 / 255.0, 0.5)), Severity::Ok);
         assert_eq!(level(bounds, outcome(8.1 / 255.0, 0.5)), Severity::Error);
+        // The published ε of 0.03137 stands for 8 grey levels, which a changed file has.
+        assert_eq!(within_published(8.0 / 255.0), Severity::Ok);
+        assert_eq!(within_published(8.0 / 255.0 + 2e-6), Severity::Error);
         assert_eq!(level(silent, outcome(0.0, 0.5)), Severity::Ok);
         assert_eq!(level(silent, outcome(0.0, 0.4)), Severity::Warning);
     }

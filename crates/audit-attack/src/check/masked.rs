@@ -1,6 +1,6 @@
 //! Whether gradients are masked, by the results of the members of the strong search.
 
-use crate::ensemble::Member;
+use crate::ensemble::{Ensemble, Member, ladder};
 use crate::objective::r1::{CONTROLS, R1};
 use audit_model::Route;
 use audit_model::runtime::shortened;
@@ -21,10 +21,16 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         let why = "no query that the strong search attacked is correct without an attack";
         return Found::not_checked(why, MORE_QUERIES);
     }
-    // The first tier uses the exact gradient only. Another member can break only the queries that this tier
-    // left.
-    let first: Vec<&str> = R1.members.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.name).collect();
-    let left = correct().filter(|o| broke(o, &first) != Some(true)).count();
+    // The first tier uses the exact gradient only, and so does the tier before it in a search for smaller
+    // changes. Another member can break only the queries that these left.
+    let names = |tiers: Ensemble| -> Vec<&str> {
+        tiers.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.name).collect()
+    };
+    let (first, before_it) = (names(R1.members), names(ladder::FIRST));
+    let broken = |o: &&Outcome| {
+        broke(o, &first) == Some(true) || (o.enough.is_some() && broke(o, &before_it) == Some(true))
+    };
+    let left = correct().filter(|o| !broken(o)).count();
     if (left as f64) < MATERIAL * right as f64 {
         return Found::passed(format!(
             "the exact gradient alone breaks {} of {right} correct queries",

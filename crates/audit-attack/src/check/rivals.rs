@@ -19,7 +19,7 @@ use audit_model::Model;
 use audit_report::judge::mean::Mean;
 use audit_report::judge::score::Basis;
 use audit_report::judge::strong::MORE_QUERIES;
-use audit_report::record::{Found, Measures, Outcome, Severity};
+use audit_report::record::{Found, Measures, Outcome, Severity, size};
 use ndarray::Array2;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -512,7 +512,7 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
         }
         last = 100.0 * hits.values().filter(|hit| **hit).count() as f64 / hits.len() as f64;
         points.push(match p.plan.ball.is_box {
-            true => format!("{last:.0} at {:.0}/255", 255.0 * eps),
+            true => format!("{last:.0} at {}", size(p.plan.ball.name, f64::from(eps), 2)),
             false => format!("{last:.0} at {eps:.2}"),
         });
     }

@@ -340,6 +340,11 @@ impl<'a> Task<'a> {
         if self.plan.search.needs_gradient { 1 } else { self.at_once() }
     }
 
+    /// Whether a step evaluates an image as files of several qualities.
+    fn tries_qualities(&self) -> bool {
+        self.at_once() > self.moved_at_once()
+    }
+
     /// The number of runs of one trial, and of several.
     fn queued(&self) -> [usize; 2] {
         let starts = self.plan.restarts + 1;

@@ -39,9 +39,13 @@ impl<'a> Task<'a> {
             let losses = &buffers.losses;
             let mut last = Vec::with_capacity(some.len());
             for (i, (mut run, x)) in some.into_iter().enumerate() {
-                // If the search has seen a better image than its last, that image is measured instead.
+                // If the search has seen a better image than its last, that image is measured instead. If it
+                // tries files of several qualities, its losses are the highest of them, and the loss here is
+                // that of one.
                 match run.walk.take().and_then(|walk| walk.best()) {
-                    Some((best, image)) if best < losses[i] => waiting.push((run, image)),
+                    Some((best, image)) if best < losses[i] || self.tries_qualities() => {
+                        waiting.push((run, image))
+                    }
                     _ => last.push((i, run, x)),
                 }
             }

@@ -130,7 +130,7 @@ impl<'a> Task<'a> {
                 for (slot, run) in runs.iter().flatten().enumerate() {
                     let at = slots.at(slot);
                     slots.x[at].copy_from_slice(&run.moved(delta));
-                    slots.reach[slot] = 2.0 * plan.eps;
+                    slots.reach[slot] = 2.0 * bound.amplitude();
                 }
                 let mut padded: Vec<Option<Run>> = runs.iter_mut().map(Option::take).collect();
                 padded.resize_with(count, || None);

@@ -19,7 +19,7 @@ pub(super) struct Slots {
     pub(super) x: Vec<f32>,
     /// ∂L/∂x, [B, P].
     pub(super) gradient: Vec<f32>,
-    /// Largest change that a pixel of each image may make, [B]; 0 in empty slots.
+    /// Width of the interval in which a pixel of each image moves, [B]; 0 in empty slots.
     pub(super) reach: Vec<f32>,
     /// Step size of each image, [B]; 0 in empty slots.
     pub(super) alpha: Vec<f32>,
@@ -117,7 +117,9 @@ impl Slots {
         resampling: &Option<Arc<Resampling>>,
     ) -> Result<()> {
         let (low, high) = bound.limits();
-        self.reach[slot] = low.iter().zip(&high).fold(0.0f32, |m, (low, high)| m.max(high - low));
+        let widest = low.iter().zip(&high).fold(0.0f32, |m, (low, high)| m.max(high - low));
+        // In a ball that is no box, hardly any value can use its whole interval.
+        self.reach[slot] = if bound.ball.is_box { widest } else { widest.min(2.0 * bound.amplitude()) };
         self.photographs[slot] = resampling.clone().map(|resampling| Moving {
             resampling,
             x: x.repeat(self.each),

@@ -7,7 +7,7 @@ use audit_report::facts::schedules;
 
 /// Pairs of images behind one move.
 const PAIRS: usize = 8;
-/// Sizes of the noise σ, as shares of ε. Each move uses the next one.
+/// Sizes of the noise σ, as shares of the [amplitude](Bound::amplitude) ε. Each move uses the next one.
 const SIZES: [f32; 3] = [0.5, 0.1, 0.02];
 
 /// A step tries one image. Moves shrink from ε to 0 over the run.
@@ -51,7 +51,7 @@ impl Nes {
 
     /// Puts x at the current image plus `sign`·σ times the direction.
     fn put(&self, x: &mut [f32], bound: &Bound, sign: f32) {
-        let by = sign * bound.eps * SIZES[self.moves % SIZES.len()];
+        let by = sign * bound.amplitude() * SIZES[self.moves % SIZES.len()];
         for (x, (at, u)) in x.iter_mut().zip(self.at.iter().zip(&self.direction)) {
             *x = at + by * u;
         }

@@ -6,7 +6,7 @@ use super::{Bound, Draw, Scaled, Search, Setting, Walk, usual};
 use audit_model::estimate::{POPULATION, noise};
 use audit_report::facts::schedules;
 
-/// The size σ of the noise, as a multiple of ε.
+/// The size σ of the noise, as a multiple of the [amplitude](Bound::amplitude) ε.
 const SIGMA: f32 = 2.0;
 
 /// A step tries one image of a population of 100, in pairs x + σu and x − σu with normal u. Tried images lie
@@ -52,7 +52,7 @@ impl Population {
             shape: setting.shape,
             steps: setting.steps,
             alpha: setting.alpha,
-            sigma: SIGMA * setting.bound.eps,
+            sigma: SIGMA * setting.bound.amplitude(),
             free,
             pixels: setting.bound.pixels,
             tried: 0,

@@ -1,8 +1,9 @@
 //! Square attack (Andriushchenko et al., ECCV 2020): a random search without gradients. It sets squares at
-//! random positions to ±ε and keeps those that decrease the loss. The squares shrink over time. Candidates
-//! outside a ball that is not a box are projected into it.
+//! random positions to ±ε and keeps those that decrease the loss. The squares shrink over time. In a ball
+//! that is not a box, a square alone has norm ε, and candidates are projected into the ball.
 
 use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, usual};
+use crate::ball::whole_levels;
 use audit_report::facts::schedules;
 
 /// Fractions of the run, in thousandths, at which the area of a square is halved. At first it is 0.8 of the
@@ -19,15 +20,8 @@ pub const RANDOM_8_BIT: Search = usual(&schedules::RANDOM_8_BIT, |setting, draw|
     Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
 });
 
-/// The largest number of whole grey levels within ε; ε itself if it is less than a level.
-fn whole_levels(eps: f32) -> f32 {
-    // Even an ε of whole levels is rounded to float32.
-    let levels = (eps * 255.0 + 1e-3).floor();
-    if levels < 1.0 { eps } else { levels / 255.0 }
-}
-
 struct Square {
-    /// How far a square moves its pixels: at most ε.
+    /// The norm of a square: at most ε.
     eps: f32,
     draw: Draw,
     shape: [usize; 3],
@@ -40,7 +34,8 @@ struct Square {
 
 /// The centre of the ball plus vertical stripes of ±ε with random signs, for each channel.
 fn stripes(bound: &Bound, [channels, height, width]: [usize; 3], draw: &mut Draw) -> Vec<f32> {
-    let stripes: Vec<f32> = (0..channels * width).map(|_| draw.sign() * bound.eps).collect();
+    let amplitude = bound.amplitude();
+    let stripes: Vec<f32> = (0..channels * width).map(|_| draw.sign() * amplitude).collect();
     let at = |i: usize| stripes[i / (height * width) * width + i % width];
     let mut first: Vec<f32> = bound.centre.iter().enumerate().map(|(i, v)| v + at(i)).collect();
     bound.project(&mut first);
@@ -73,7 +68,7 @@ impl Walk for Square {
         self.another(x, bound);
     }
 
-    /// The best image with a square of ±ε.
+    /// The best image with another square.
     fn another(&mut self, x: &mut [f32], bound: &Bound) {
         self.tried += 1;
         x.copy_from_slice(&self.best.image);
@@ -85,8 +80,9 @@ impl Walk for Square {
         let side = ((share * (height * width) as f64).sqrt().round() as usize).clamp(1, height.min(width));
         let top = up + self.draw.index(height - side + 1);
         let left = before + self.draw.index(width - side + 1);
+        let amplitude = (bound.ball.amplitude)(self.eps, channels * side * side);
         for channel in 0..channels {
-            let by = self.draw.sign() * self.eps;
+            let by = self.draw.sign() * amplitude;
             for y in top..top + side {
                 let row = (channel * rows + y) * columns;
                 let at = row + left..row + left + side;

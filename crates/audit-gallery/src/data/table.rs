@@ -102,9 +102,10 @@ enum Separator {
     Json,
 }
 
-/// Blanks are last: they fit any list without another separator.
 /// The next step for a row with too many fields.
 const QUOTED: &str = ". Put fields that contain the separator in quotation marks";
+
+/// Blanks are last: they fit any list without another separator.
 const SEPARATORS: [Separator; 4] =
     [Separator::Letter(','), Separator::Letter(';'), Separator::Letter('\t'), Separator::Blanks];
 

@@ -103,6 +103,18 @@ impl Rules {
         self.0.is_empty()
     }
 
+    /// Whether some rule needs no baseline.
+    pub fn have_bounds(&self) -> bool {
+        let bounded = |demand: &Demand| demand.min.is_some() || demand.max.is_some();
+        self.0.iter().any(|rule| rule.demand.level != Level::Off && bounded(&rule.demand))
+    }
+
+    /// The metrics whose drop is not checked, because there is no baseline.
+    fn drops(&self) -> Vec<&'static str> {
+        let drops = self.0.iter().filter(|r| r.demand.level != Level::Off && r.demand.max_drop.is_some());
+        drops.map(|rule| rule.metric.name).collect()
+    }
+
     /// Adds the rules of a baseline: R@1, and the scores unless a drop is stated for any metric.
     fn against(mut self, baseline: &Report, report: &Report) -> Rules {
         let named = self.0.iter().any(|r| r.demand.max_drop.is_some());
@@ -223,11 +235,25 @@ impl Verdict {
         let baseline =
             baseline.map(|b| Baseline { model: b.model.path.clone(), sha256: b.model.sha256.clone() });
         let strong = report.scores.robust_r1.is_some() || report.outcomes.iter().any(|o| o.members.is_some());
-        let note = (!strong).then(|| {
-            "judged on published numbers only: the strong search attacked no query, so that a stronger attack may find less \
-             robustness. Leave out --strong-sample off"
-                .to_string()
+        let published = match report.suite.surrogate {
+            None => {
+                "judged on published numbers only: the strong search attacked no query, so that a stronger attack may find less \
+                 robustness. Leave out --strong-sample off"
+            }
+            Some(_) => {
+                "judged on transfer attacks only: attacks on the model itself may find less robustness"
+            }
+        };
+        let drops = rules.drops();
+        let unchecked = (baseline.is_none() && !drops.is_empty()).then(|| {
+            format!(
+                "not checked, as there is no baseline: the drop of {}. Add --baseline FILE",
+                drops.join(", ")
+            )
         });
+        let notes: Vec<String> =
+            (!strong).then(|| published.to_string()).into_iter().chain(unchecked).collect();
+        let note = Some(notes.join(". ")).filter(|note| !note.is_empty());
         Ok(Verdict { baseline, checks, note })
     }
 }
