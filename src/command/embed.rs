@@ -1,6 +1,6 @@
 //! `audit embed`.
 
-use super::args::{ComputeArgs, DescribedArgs, GradientArgs, ImageArgs, ProgressArgs};
+use super::args::{ComputeArgs, DescribedArgs, GradientArgs, ImageArgs, LabelArgs, ProgressArgs};
 use super::values::partition;
 use super::{Done, limit};
 use crate::feature::embed;

@@ -3,7 +3,7 @@
 use super::{Done, passed, shown};
 use crate::feature::merge;
 use crate::report::{self, Target};
-use crate::{Exit, Result};
+use crate::{Error, Exit, Result};
 use clap::Args;
 use std::path::PathBuf;
 
