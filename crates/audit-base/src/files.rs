@@ -66,8 +66,8 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     })
 }
 
-/// The folder of this program's caches, by the platform's convention; `None` where the environment names
-/// none. It need not be there.
+/// The folder of this program's caches, by the platform's convention; `None` if the environment has no such
+/// folder. The folder may not exist yet.
 pub fn cache_folder() -> Option<PathBuf> {
     let folder = |key: &str| std::env::var_os(key).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = |below: &str| folder("HOME").map(|home| home.join(below));
@@ -88,8 +88,7 @@ pub fn partial(path: &Path) -> Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".");
-    // Made as any file is: tempfile's own would be for the user's eyes alone, and so would what becomes of
-    // them.
+    // Created with the default permissions: tempfile's 0600 would stay on the final file.
     Builder::new().prefix(&name).suffix(".partial").make_in(folder, |at| File::create_new(at))
 }
 

@@ -19,7 +19,7 @@ pub const LAYOUT: Layout = Layout {
     about: ABOUT,
     takes_file: true,
     stretched: false,
-    detect: |path| Shards::of(path, ENDING, None).is_some(),
+    detect: |path| Shards::are_at(path, ENDING),
     has_splits: |path| {
         Shards::have_splits(path, ENDING) || shards::files(path, ENDING).iter().any(|file| has_split(file))
     },
@@ -42,8 +42,8 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     let mut listing = Listing::default();
     let mut notes = shards.notes.clone();
     let kept = Arc::default();
-    for file in &shards.taken {
-        let of_file = list(file, &of_rows, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
+    for (file, name) in shards.taken.iter().zip(&shards.names) {
+        let of_file = list(file, name, &of_rows, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
         notes.extend(of_file);
     }
     let part = if by_rows { named(wanted.split) } else { shards.part };
@@ -56,8 +56,15 @@ fn has_split(file: &Path) -> bool {
     names.is_ok_and(|table| table.names().iter().any(|name| name.eq_ignore_ascii_case("split")))
 }
 
-/// Lists the images of a file, and returns its notes. `kept` caches row groups of all files of the data set.
-fn list(path: &Path, wanted: &Wanted, listing: &mut Listing, kept: &Arc<RowGroups>) -> Result<Vec<String>> {
+/// Lists the images of a file, and returns its notes. `shown` is its name in ids. `kept` caches row groups of
+/// all files of the data set.
+fn list(
+    path: &Path,
+    shown: &str,
+    wanted: &Wanted,
+    listing: &mut Listing,
+    kept: &Arc<RowGroups>,
+) -> Result<Vec<String>> {
     let file = ParquetTable::open(path, ABOUT)?;
     let images = images(&file, wanted.image_column.as_deref())?;
     let values = Arc::new(file.column(&images, kept));
@@ -66,7 +73,6 @@ fn list(path: &Path, wanted: &Wanted, listing: &mut Listing, kept: &Arc<RowGroup
     let header: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
     // Images are in this column, even if another one has paths.
     let columns: Vec<(&'static str, &str)> = std::iter::once((PATH, column)).chain(wanted.label()).collect();
-    let shown = path.file_name().unwrap_or_default().to_string_lossy();
     let table = Table::of_columns(path, header, &FORM, &columns, |name| {
         if name == column {
             return Ok((1..=values.rows()).map(|row| format!("{shown}/{row:06}")).collect());

@@ -1,12 +1,16 @@
 //! Data sets divided into files (shards), whose names state their split.
 
 use super::Split;
+use super::folder::Contents;
 use super::listing::{is_list, missing, named};
 use audit_base::{Error, files};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 pub const TAR: &str = "tar";
 pub const PARQUET: &str = "parquet";
+/// The folder in which shards may lie.
+const INNER: &str = "data";
 /// Maximum size of a list of shards, in bytes.
 const LIST: u64 = 1 << 24;
 /// Maximum number of shards in a list.
@@ -20,6 +24,8 @@ const DIGITS: usize = 20;
 pub struct Shards {
     /// Files to read, sorted.
     pub taken: Vec<PathBuf>,
+    /// Their names in the ids of images: the files' names, or paths if two files have the same.
+    pub names: Vec<String>,
     /// See [`super::Dataset::notes`].
     pub notes: Vec<String>,
     /// Name of the split, for reports.
@@ -34,6 +40,8 @@ impl Shards {
     /// the others are for evaluation.
     pub fn of(path: &Path, ending: &str, split: Option<Split>) -> Option<Shards> {
         let all = files(path, ending);
+        let root = root(path);
+        let is_training = |shard: &Path| is_training(shard, root);
         let both = all.iter().any(|shard| is_training(shard)) && !all.iter().all(|shard| is_training(shard));
         let (taken, others): (Vec<_>, Vec<_>) = match (split, both) {
             (None, false) => (all, Vec::new()),
@@ -47,7 +55,14 @@ impl Shards {
         let notes = if names.is_empty() { Vec::new() } else { vec![note] };
         let part = if split.is_none() && !both { "all files".into() } else { named(split) };
         let list = is_list(path).then(|| path.to_path_buf());
-        Some(Shards { taken, notes, part, list })
+        let name = |shard: &PathBuf| shard.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut names: Vec<String> = taken.iter().map(name).collect();
+        if names.iter().collect::<HashSet<_>>().len() < names.len() {
+            let below =
+                |shard: &PathBuf| shard.strip_prefix(root).unwrap_or(shard).to_string_lossy().into_owned();
+            names = taken.iter().map(|shard| below(shard).replace('\\', "/")).collect();
+        }
+        Some(Shards { taken, names, notes, part, list })
     }
 
     /// An error about a shard, with the list that names it.
@@ -56,6 +71,16 @@ impl Shards {
             Some(list) => e.context(list.display()),
             None => e,
         }
+    }
+
+    /// Whether `path` is a data set of shards. A file of this extension beside class folders, such as the
+    /// stored embeddings of their images, is none.
+    pub fn are_at(path: &Path, ending: &str) -> bool {
+        let of_class = |(name, folder): &(String, PathBuf)| {
+            name != INNER && Contents::of(folder).is_ok_and(|inside| !inside.images.is_empty())
+        };
+        let has_classes = || Contents::of(path).is_ok_and(|inside| inside.folders.iter().any(of_class));
+        Shards::of(path, ending, None).is_some() && !(path.is_dir() && has_classes())
     }
 
     /// The error if [`Shards::of`] finds none: there are no files, or none of the split.
@@ -72,13 +97,18 @@ impl Shards {
 
     /// Whether there are shards of the train split.
     pub fn have_splits(path: &Path, ending: &str) -> bool {
-        files(path, ending).iter().any(|shard| is_training(shard))
+        files(path, ending).iter().any(|shard| is_training(shard, root(path)))
     }
 }
 
-/// Whether a word of the file's name begins with "train".
-fn is_training(shard: &Path) -> bool {
-    let name = shard.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+/// The folder that the names of shards are relative to.
+fn root(path: &Path) -> &Path {
+    if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) }
+}
+
+/// Whether a word of the file's path below `root` begins with "train".
+fn is_training(shard: &Path, root: &Path) -> bool {
+    let name = shard.strip_prefix(root).unwrap_or(shard).to_string_lossy().to_lowercase();
     name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with("train"))
 }
 
@@ -101,7 +131,7 @@ pub fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
         all
     };
     let listed = inside(path);
-    if listed.is_empty() { inside(&path.join("data")) } else { listed }
+    if listed.is_empty() { inside(&path.join(INNER)) } else { listed }
 }
 
 /// Whether a file lists shards, and not images.

@@ -20,7 +20,7 @@ pub const LAYOUT: Layout = Layout {
     about: ABOUT,
     takes_file: true,
     stretched: false,
-    detect: |path| Shards::of(path, ENDING, None).is_some(),
+    detect: |path| Shards::are_at(path, ENDING),
     has_splits: |path| Shards::have_splits(path, ENDING),
     open: Open::Columns(open),
 };
@@ -47,10 +47,11 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     let shards = Shards::of(path, ENDING, wanted.split)
         .ok_or_else(|| Shards::missing(path, ENDING, wanted.split, ABOUT))?;
     let mut listing = Listing::default();
-    for shard in &shards.taken {
-        list(shard, wanted, &mut listing).map_err(|e| shards.wrong(e))?;
+    let mut notes = shards.notes.clone();
+    for (shard, name) in shards.taken.iter().zip(&shards.names) {
+        notes.extend(list(shard, name, wanted, &mut listing).map_err(|e| shards.wrong(e))?);
     }
-    Ok(Dataset { notes: shards.notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
+    Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, shards.part)? })
 }
 
 /// The files of one name.
@@ -64,8 +65,8 @@ struct Sample {
     endings: Vec<String>,
 }
 
-/// Lists the samples of an archive.
-fn list(shard: &Path, wanted: &Wanted, listing: &mut Listing) -> Result<()> {
+/// Lists the samples of an archive, and returns a note if it may be cut off. `shown` is its name in ids.
+fn list(shard: &Path, shown: &str, wanted: &Wanted, listing: &mut Listing) -> Result<Option<String>> {
     let mut archive = Archive::open(shard)?;
     let mut sample = Sample::default();
     while let Some(Entry { name, from, length }) = archive.next()? {
@@ -76,7 +77,7 @@ fn list(shard: &Path, wanted: &Wanted, listing: &mut Listing) -> Result<()> {
         let ending = ending[1..].to_lowercase();
         if key != sample.key {
             std::mem::replace(&mut sample, Sample { key: key.into(), ..Sample::default() })
-                .finish(shard, listing)?;
+                .finish(shard, shown, listing)?;
         }
         let wrong = |what: String| Error::usage(format!("{}, `{name}`: {what}", shard.display()));
         if Format::by_ending(Path::new(&name)).is_some() {
@@ -101,14 +102,14 @@ fn list(shard: &Path, wanted: &Wanted, listing: &mut Listing) -> Result<()> {
         }
         sample.endings.push(ending);
     }
-    sample.finish(shard, listing)
+    sample.finish(shard, shown, listing)?;
+    Ok((!archive.ended).then(|| format!("{}: it has no end mark, and may be cut off", shard.display())))
 }
 
 impl Sample {
-    fn finish(self, shard: &Path, listing: &mut Listing) -> Result<()> {
+    fn finish(self, shard: &Path, shown: &str, listing: &mut Listing) -> Result<()> {
         let Some((name, part)) = self.image else { return Ok(()) };
-        let file = shard.file_name().unwrap_or_default().to_string_lossy();
-        let id = format!("{file}/{name}");
+        let id = format!("{shown}/{name}");
         let class = self.class.unwrap_or_else(|| {
             let (shard, endings) = (shard.display(), self.endings.join(", "));
             let what = format!(
@@ -139,6 +140,8 @@ struct Archive {
     next: u64,
     length: u64,
     at: u64,
+    /// Whether the mark of the archive's end was read.
+    ended: bool,
 }
 
 impl Archive {
@@ -146,7 +149,7 @@ impl Archive {
         let unreadable = |reason| Error::usage(format!("can't read {}: {reason}", path.display()));
         let file = files::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
-        Ok(Archive { path: path.into(), file: BufReader::new(file), next: 0, length, at: 0 })
+        Ok(Archive { path: path.into(), file: BufReader::new(file), next: 0, length, at: 0, ended: false })
     }
 
     /// The next regular file.
@@ -159,6 +162,7 @@ impl Archive {
             let place = self.next;
             let header = self.bytes(place, BLOCK).map_err(|what| self.wrong(place, what))?;
             if header.iter().all(|&byte| byte == 0) {
+                self.ended = true;
                 return Ok(None);
             }
             let sum: u64 = (header.iter().enumerate())

@@ -39,7 +39,8 @@ pub fn read(path: &Path) -> Result<Vectors> {
         _ => Err(Error::usage(format!("--gallery {shown}: expected is {PARQUET}, or {NPY}"))),
     }?;
     if vectors.embeddings.nrows() == 0 {
-        return Err(Error::usage(format!("{shown}: it holds no rows; expected {PARQUET}")));
+        let expected = if ending == "npy" { NPY } else { PARQUET };
+        return Err(Error::usage(format!("{shown}: it holds no rows; expected {expected}")));
     }
     let mut rows = vectors.embeddings.rows().into_iter();
     match rows.position(|row| row.iter().any(|v| !v.is_finite())) {
@@ -151,7 +152,7 @@ pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
     let named = table.names().into_iter().filter(|name| !name.starts_with("__index_level_"));
     let named: Vec<&str> = named.collect();
     if let Some(other) = named.iter().find(|name| !KNOWN.contains(name)) {
-        return Err(table.wrong(format!("it has a column `{other}`, which means nothing here")));
+        return Err(table.wrong(format!("unknown column `{other}`")));
     }
     let (ids, labels) = (filled(&table, "id")?, filled(&table, "label")?);
     let name = |row: usize| ids[row].as_str();
@@ -218,7 +219,7 @@ fn read_table_beside(path: &Path, form: &Form) -> Result<Table> {
     match table.unread().first() {
         None => Ok(table),
         Some(column) => Err(Error::usage(format!(
-            "{}: the column `{column}` means nothing here. Expected is {}",
+            "{}: unknown column `{column}`. Expected is {}",
             path.display(),
             form.about
         ))),
