@@ -52,3 +52,9 @@ pq.write_table(pa.table({"image": pa.array(rows, image), "label": [1, 0, 1, 0]})
 rows = [{"bytes": None if i == 3 else picture(80 + i), "path": None} for i in range(5)]
 groups = pa.table({"image": pa.array(rows, image), "label": [0, 1, 0, 1, 1]})
 pq.write_table(groups, OUT / "groups.parquet", row_group_size=2, write_statistics=False)
+
+# A column states the split of each row; row 4 has the number that `datasets` writes if a label isn't known.
+rows = [{"bytes": picture(90 + i), "path": None} for i in range(5)]
+names = json.dumps({"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}})
+splits = pa.table({"image": pa.array(rows, image), "label": [0, 1, 0, -1, 1], "split": ["train", "train", "test", "test", "val"]})
+pq.write_table(splits.replace_schema_metadata({"huggingface": names}), OUT / "split.parquet")

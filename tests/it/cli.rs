@@ -182,6 +182,9 @@ fn pipes_and_devices_are_not_read() {
 
     // Among images they are left out like damaged ones.
     says(&works(&dir, "model.onnx", &[]), &["unreadable-images", "pipe.png", "regular file"]);
+    // So are they by a suite that looks at the sizes of files first.
+    let robust = words("model.onnx -qv --suite robust --max-queries 3 --data data");
+    says(&run(&dir, robust).ended(0).out, &["unreadable-images", "pipe.png"]);
     let mut rows = "path,label\n/dev/zero,class00\n".to_string();
     for class in 0..5 {
         rows += &(0..4).map(|i| format!("data/class{class:02}/{i:02}.png,c{class}\n")).collect::<String>();

@@ -93,6 +93,37 @@ fn images_in_parquet_are_read() {
     assert_eq!(test.items[0].id, "test-00000-of-00001.parquet/000002");
     says(&test.notes.join("\n"), &["not read: train-00000-of-00001.parquet"]);
     says(&open(&root, Some(Split::Train)).items[0].id, &["train-0"]);
+    // A column may state the split of each row. A label of -1 is unknown.
+    let split = shard("split.parquet");
+    let detected = Layout::detect(&split).unwrap();
+    assert!((detected.has_splits)(&split) && !(detected.has_splits)(&shard("plain.parquet")));
+    let train = open(&split, Some(Split::Train));
+    assert_eq!(summary(&train), ["cat: split.parquet/000001", "dog: split.parquet/000002"]);
+    says(&train.source, &["train split"]);
+    let classless = Wanted { classless: true, ..Wanted::default() };
+    let test = Dataset::open_as(&split, &classless).unwrap();
+    assert_eq!(test.items.len(), 3);
+    says(&test.source, &["test split"]);
+    refused(&root, &split);
+    // Names state the split of a file, and a file of the other one is not missing.
+    fs::copy(shard("datasets.parquet"), root.join("train-0.parquet")).unwrap();
+    refused_as(&root, None, &root.join("train-0.parquet"), Some(Split::Test));
+    fs::copy(shard("gnu.tar"), root.join("0.tar")).unwrap();
+    refused_as(&root, None, &root.join("0.tar"), Some(Split::Train));
+    // Files of one name in several folders, by a list of them.
+    for folder in ["a", "b/train"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+        fs::copy(shard("datasets.parquet"), root.join(folder).join("0000.parquet")).unwrap();
+    }
+    let list = root.write("files.txt", "a/0000.parquet\nb/train/0000.parquet\n");
+    assert_eq!(open(&list, None).items[0].id, "0000.parquet/000002");
+    let list = root.write("both.txt", "a/0000.parquet\nb/../a/0000.parquet\n");
+    assert_eq!(open(&list, None).items.len(), 8);
+    // Stored embeddings beside class folders are no data set of shards.
+    images(&root, &["photos/x/1.png", "photos/y/2.png"]);
+    fs::copy(golden("galleries/pandas.parquet"), root.join("photos/gallery.parquet")).unwrap();
+    let photos = open(&root.join("photos"), None);
+    assert_eq!((photos.items.len(), &photos.left_out[..]), (2, &["gallery.parquet".to_string()][..]));
     // With several row groups, read in any order. Missing values that the file doesn't declare show when they
     // are read.
     let groups = open(&shard("groups.parquet"), None);

@@ -222,6 +222,12 @@ fn omniglot_by_alphabet_and_character() {
     assert_eq!(summary(&test)[2], "Greek/character02: Greek/character02/a.png");
     assert_eq!(summary(&open(&root, Some(Split::Train))), ["Latin/character01: Latin/character01/a.png"]);
     assert_eq!(summary(&open(&root.join("images_evaluation"), None)), summary(&test));
+    // Whatever folder a file system lists first, and files that aren't read are known.
+    fs::create_dir_all(root.join("images_evaluation/.ipynb_checkpoints/x")).unwrap();
+    fs::write(root.join("images_evaluation/Greek/character01/c.heic"), b"x").unwrap();
+    let found = open(&root.join("images_evaluation"), None);
+    assert_eq!(summary(&found), summary(&test));
+    assert_eq!(found.left_out, ["Greek/character01/c.heic"]);
     fs::create_dir(root.join("images_evaluation/Greek/character03")).unwrap();
     refused(&root, &root);
     fs::remove_dir_all(root.join("images_background")).unwrap();

@@ -30,6 +30,9 @@ fn galleries_of_embeddings() {
     fs::write(&at, npy("<f8", "(1, 2)", &wide)).unwrap();
     root.write("gallery.csv", "id,label\na,x\n");
     assert_eq!(vectors::read(&at).unwrap().embeddings.row(0).to_vec(), [0.5, -1.0]);
+    // The product of this shape and 8 bytes is 2⁶⁴.
+    fs::write(&at, npy("<f8", "(2305843009213693952, 1)", &[])).unwrap();
+    refused();
     fs::write(&at, npy("<f4", "(1, 1)", &f32::NAN.to_le_bytes())).unwrap();
     refused();
     let other = vectors::read(Path::new("gallery.json")).unwrap_err().message;

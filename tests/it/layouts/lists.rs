@@ -104,6 +104,8 @@ fn what_a_list_means_is_read_or_asked() {
     assert_eq!(read("list.csv", b"Image,Id\na.png,x\nb c.png,x\n"), [a, b]);
     assert_eq!(read("list.csv", b"file,bird\na.png,x\nb c.png,x\n"), [a, b]);
     assert_eq!(read("list.csv", b"path,label,class,SPLIT\na.png,x,1,Test\nb c.png,x,2,VAL\n"), [a, b]);
+    // Words of their own, though some are near a column that has a meaning.
+    assert_eq!(read("list.csv", b"path,label,name,area,sport,crop\na.png,x,1,2,3,4\nb c.png,x,1,2,3,4\n"), [a, b]);
     let lines = br#"{"file_name": "a.png", "label": 3, "box": [1, 2]}
         {"file_name": "b c.png", "label": 3}"#;
     assert_eq!(read("list.jsonl", lines), ["3: a.png", "3: b c.png"]);
@@ -112,6 +114,7 @@ fn what_a_list_means_is_read_or_asked() {
         ("list.csv", b"path,class,identity\na.png,x,1\n"),
         ("list.csv", b"a,b,c\na.png,x,1\n"),
         ("list.csv", b"path,label,spilt\na.png,x,train\n"),
+        ("list.csv", b"path,label\na.png,x,y\n"),
         ("list.csv", b"a.png,x,1\nb c.png,x,1\n"),
         ("list.txt", b"some notes about the images\n"),
         ("list.csv", b"\xff\xfea\0,"),
@@ -226,6 +229,9 @@ fn boxes_of_coco_are_cut_out() {
     refused(&root, &list(&one(1, 3, "")));
     refused(&root, &list(&one(1, 1, r#", "bbox": [1, 2]"#)));
     refused(&root, &list(""));
+    let twice = r#"{"images": [{"id": 5, "file_name": "a.png"}, {"id": 5, "file_name": "b.png"}],
+        "annotations": [], "categories": []}"#;
+    refused(&root, &root.write("twice.json", twice));
     refused(&root, &root.write("report.json", "{\"images\": []}"));
     refused_as(&root, None, &root.join("report.json"), Some(Split::Test));
     // The list of the reference data, whose images are whole files.

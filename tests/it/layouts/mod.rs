@@ -12,7 +12,7 @@ mod pixels;
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, says, words};
 use audit::Exit;
-use audit::data::{Dataset, LAYOUTS, Preparation, Role, Split, Wanted};
+use audit::data::{Dataset, LAYOUTS, Layout, Preparation, Role, Split, Wanted};
 use std::fs;
 use std::path::{Path, PathBuf};
 
