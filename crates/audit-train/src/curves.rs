@@ -65,8 +65,8 @@ pub fn render(runs: &[Record]) -> Vec<u8> {
     let sections = format!(
         "<section><h2>How did it end?</h2><p class=\"lead\">A collapsed net maps images of all classes to nearly one point: \
          its scores mean nothing.</p><div class=\"card scroll\">{}</div></section>\n<section><h2>What happened on the way?</h2>\
-         <p class=\"lead\">× marks a collapse. Dashed: before the attack; solid: after it.</p><div class=\"legend\">{legend}\
-         </div><div class=\"maps\">{charts}</div></section>\n",
+         <p class=\"lead\">× marks a collapse. Dashed: before the attack; solid: after it, unless a title says otherwise.</p>\
+         <div class=\"legend\">{legend}</div><div class=\"maps\">{charts}</div></section>\n",
         table(runs)
     );
     let names: Vec<&str> = runs.iter().map(|r| r.name.as_str()).collect();
@@ -145,13 +145,13 @@ const CHARTS: [Chart; 12] = [
         dashed: Some(|r| Some(r.batches?.collapseness_before)),
     },
     Chart {
-        title: "Separability (d(a,n) − d(a,p)) / d̄",
+        title: "Separability (between − within) / d̄",
         solid: |r| Some(r.clean.separability),
         dashed: None,
     },
     Chart { title: "Mean distance d̄", solid: |r| Some(r.clean.distance), dashed: None },
     Chart {
-        title: "Separability of batches after the attack",
+        title: "Separability of batches (d(a,n) − d(a,p)) / d̄",
         solid: |r| Some(r.batches?.separability_after),
         dashed: Some(|r| Some(r.batches?.separability_before)),
     },
@@ -168,7 +168,7 @@ const CHARTS: [Chart; 12] = [
     },
     Chart { title: "ERS of a sample (--ers-every)", solid: |r| r.ers, dashed: None },
     Chart {
-        title: "Loss",
+        title: "Loss of the net (solid), triplet loss of clean images (dashed)",
         solid: |r| Some(r.batches?.loss_adversarial),
         dashed: Some(|r| Some(r.batches?.loss_clean)),
     },

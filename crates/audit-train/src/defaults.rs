@@ -215,19 +215,17 @@ fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Samp
         flags
             .perturb
             .as_ref()
-            .is_some_and(|letters| letters.is_empty() || (defence.perturb.len() == 1 && letters.len() > 1)),
+            .is_some_and(|letters| letters.is_empty() || (defence.formulations && letters.len() > 1)),
         "--perturb: {} moves {}; give one or more of a, p, n",
         defence.name,
-        if defence.perturb.len() == 1 {
+        if defence.formulations {
             "one image of a triplet (all three with --formulation joint)"
         } else {
             "images"
         }
     );
     refuse_if!(
-        defence.flags.contains(&"formulation")
-            && flags.adversarial_weight.is_some()
-            && formulation != Formulation::Shift,
+        defence.formulations && flags.adversarial_weight.is_some() && formulation != Formulation::Shift,
         "--adversarial-weight: {} has something to weigh only with --formulation shift",
         defence.name
     );

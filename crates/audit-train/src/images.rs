@@ -85,6 +85,17 @@ pub struct LabelledImages {
     pub labels: Vec<usize>,
 }
 
+/// The layout of the images at `path` and their split. By default that is `part`, if the layout has splits.
+pub fn layout_and_split(
+    path: &Path,
+    layout: Option<&str>,
+    split: Option<Split>,
+    part: Split,
+) -> Result<(&'static Layout, Option<Split>)> {
+    let layout = layout.map_or_else(|| Layout::detect(path), Layout::find)?;
+    Ok((layout, split.or((layout.has_splits)(path).then_some(part))))
+}
+
 impl TrainingImages {
     /// Lists the images at `path`; the default split is `part`. Error (exit code 2): a class has only one
     /// image.
@@ -96,9 +107,8 @@ impl TrainingImages {
         backbone: &Backbone,
     ) -> Result<TrainingImages> {
         // A missing path is refused below, with the data set's error.
-        let layout_row = layout.map_or_else(|| Layout::detect(path), Layout::find)?;
-        let split = split.or((layout_row.has_splits)(path).then_some(part));
-        let dataset = Dataset::open(path, Some(layout_row.name), split)?;
+        let (layout, split) = layout_and_split(path, layout, split, part)?;
+        let dataset = Dataset::open(path, Some(layout.name), split)?;
         Self::of(dataset, backbone)
     }
 

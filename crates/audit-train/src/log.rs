@@ -50,12 +50,29 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// A new log, or an earlier one truncated to `keep` bytes: epochs after the checkpoint are trained again.
+    /// Error (exit code 2): it is shorter than that.
     pub fn open(path: &Path, keep: Option<u64>) -> Result<LogWriter> {
+        if let Some(expected) = keep {
+            let found = fs::metadata(path).map_or(0, |file| file.len());
+            refuse_if!(
+                found < expected,
+                "--resume: the log {} is missing or cut off: expected at least {expected} bytes, found {found}. Restore it, or \
+                 start a new run from the weights of the checkpoint, with --init and another --out",
+                path.display()
+            );
+        }
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file
             .and_then(|file| file.set_len(keep.unwrap_or(0)).map(|()| file))
             .map_err(|e| Error::usage(format!("can't write the log {}: {e}", path.display())))?;
         Ok(LogWriter { file, path: path.into(), bytes: keep.unwrap_or(0) })
+    }
+
+    /// Returns when the log is on the disk.
+    pub fn sync(&self) -> Result<()> {
+        self.file
+            .sync_data()
+            .map_err(|e| Error::internal(format!("can't write the log {}: {e}", self.path.display())))
     }
 
     /// Appends a line.

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Before there are threads. This program loads no ONNX Runtime, but starts others that do.
+    // Before there are threads: --ers-every loads ONNX Runtime.
     audit::model::runtime::disable_telemetry();
     let cli = Cli::parse_words(std::env::args_os()).unwrap_or_else(|e| e.exit());
     // tch panics if libtorch throws (out of memory, a lost device): shows its message, without a backtrace.

@@ -115,9 +115,9 @@ pub struct TrainingSettings {
     pub dim: i64,
     /// Mode of batch norm in training.
     pub norms: Norms,
-    /// File of torchvision's weights from which the net starts, and its hash.
+    /// Path, as given, of torchvision's weights from which the net starts.
     pub pretrained: Option<String>,
-    /// Checkpoint from whose weights the net starts, and its hash.
+    /// Path, as given, of the checkpoint from whose weights the net starts.
     pub init: Option<String>,
     /// Seed of all random choices.
     pub seed: u64,

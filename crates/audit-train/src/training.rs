@@ -172,7 +172,7 @@ impl<'a> Training<'a> {
         self.state.best_recall = clean.recall;
         self.state.least_loss = clean.triplet_loss;
         log.write(&LogLine::Settings(self.recipe.settings.clone()))?;
-        log.write(&LogLine::Epoch(self.row(0, None, clean, (vec![], false), (0.0, 0.0))))?;
+        log.write(&LogLine::Epoch(self.row(0, None, clean, None, (vec![], false), (0.0, 0.0))))?;
         self.save(log)
     }
 
@@ -227,10 +227,13 @@ impl<'a> Training<'a> {
         let signs = monitor::signs(&clean, &self.state, until == s.steps);
         self.state.best_recall = self.state.best_recall.max(clean.recall);
         self.state.least_loss = self.state.least_loss.min(clean.triplet_loss);
-        let ers =
-            self.probe.as_ref().filter(|p| p.is_due(epoch + 1)).map(|p| p.measure(&self.net)).transpose()?;
-        let mut row = self.row(epoch + 1, means.mean(), clean, signs, (seconds, trained as f64));
-        row.ers = ers;
+        let probe = self.probe.as_ref().filter(|p| p.is_due(epoch + 1));
+        // An audit that fails must lose neither the epoch nor the report of a collapse.
+        let (ers, failure) = match probe.map(|p| p.measure(&self.net)).transpose() {
+            Ok(ers) => (ers, None),
+            Err(error) => (None, Some(error)),
+        };
+        let row = self.row(epoch + 1, means.mean(), clean, ers, signs, (seconds, trained as f64));
         log.write(&LogLine::Epoch(row.clone()))?;
         if row.collapsed && s.on_collapse == OnCollapse::Stop {
             return Err(self.collapsed(log, &row)?);
@@ -240,13 +243,22 @@ impl<'a> Training<'a> {
         if row.signs.is_empty() || s.on_collapse == OnCollapse::Continue {
             self.save(log)?;
         }
-        Ok(())
+        failure.map_or(Ok(()), |e| {
+            let message = format!(
+                "ERS after epoch {}: {}. --resume continues from {}; it takes another --ers-every, or none",
+                row.epoch,
+                e.message,
+                self.files.checkpoint.display()
+            );
+            Err(Error { message, ..e })
+        })
     }
 
     /// Trains one batch; `None` if the loss is not a number.
     fn step(&mut self, batch: &LabelledImages, dice: Dice, epoch: u64) -> Result<Option<BatchMeasures>> {
         let (recipe, s, at) = (self.recipe, &self.recipe.settings, self.state.step);
         let mut step = Step {
+            defence: self.defence,
             net: &self.net,
             frozen: self.net.frozen(),
             recipe,
@@ -277,6 +289,7 @@ impl<'a> Training<'a> {
         epoch: u64,
         batches: Option<BatchMeasures>,
         clean: CleanMeasures,
+        ers: Option<f64>,
         (signs, collapsed): (Vec<String>, bool),
         (seconds, trained): (f64, f64),
     ) -> EpochRow {
@@ -286,7 +299,7 @@ impl<'a> Training<'a> {
             step: self.state.step,
             batches,
             clean,
-            ers: None,
+            ers,
             image_steps: self.state.image_steps,
             seconds: self.state.seconds,
             images_per_second: per(trained),
@@ -297,6 +310,8 @@ impl<'a> Training<'a> {
     }
 
     fn save(&mut self, log: &LogWriter) -> Result<()> {
+        // A checkpoint on the disk counts on the lines of the log before it.
+        log.sync()?;
         self.state.log_bytes = log.bytes;
         checkpoint::save(&self.files.checkpoint, &self.recipe.settings, &self.state, &self.net, &self.adam)
     }

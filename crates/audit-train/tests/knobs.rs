@@ -222,6 +222,27 @@ fn a_regulariser_is_added_to_the_loss_of_each_image_once() {
     }
 }
 
+/// The log's loss, and the one that LGA remembers, are the triplet loss alone.
+#[test]
+fn lga_remembers_the_loss_without_regulariser_and_ics() {
+    // A target hardness that is never reached, so that anchors move far enough for ICS.
+    let update = |extra: &str| {
+        let words = format!("hm --destination 1.9 --eps 0.3 --alpha 0.05 --pgd-steps 8 {extra}");
+        let mut batch = Batch::new(&words, 16);
+        let update = batch.update();
+        assert_eq!(batch.memory.last_loss, update.seen.loss_adversarial, "{extra}");
+        (number(&update.loss.detach()), batch.memory.last_loss)
+    };
+    let (plain, own) = update("--ics 0");
+    close(plain, own, "without extra terms");
+    assert!(own > 0.0, "{own}");
+    for extra in ["--ics 0.5", "--ics 0 --regulariser g-he"] {
+        let (whole, remembered) = update(extra);
+        assert!((whole - own).abs() > 1e-3, "{extra}: the term says something");
+        close(remembered, own, extra);
+    }
+}
+
 #[test]
 fn the_halves_of_the_top_rank_pair() {
     // The loss without the pair, and what the pair adds to it.
@@ -342,6 +363,18 @@ fn the_shift_as_a_penalty() {
 }
 
 #[test]
+fn images_that_panum_leaves_alone_are_no_part_of_the_shift() {
+    for words in ["--perturb p", "--formulation joint", "--formulation shift"] {
+        let shift = |gamma: &str| {
+            Batch::new(&format!("panum {words} --gamma {gamma} --eps 0.1"), 32).update().seen.shift
+        };
+        let (some, all) = (shift("0.3"), shift("1"));
+        assert!(all > 1e-3 && (0.7..1.4).contains(&(some / all)), "{words}: {some} of some, {all} of all");
+        assert_eq!(shift("0"), 0.0, "{words}");
+    }
+}
+
+#[test]
 fn attacks_of_triplets_and_batches_train_every_loss() {
     for loss in LOSSES {
         // Before training, images of one class may all be nearer than its boundary.
@@ -380,7 +413,7 @@ fn attacks_of_triplets_and_batches_train_every_loss() {
     let classes = numbers(&labels, &e);
     let whole = Labelled { e: &e, classes: &classes, triplets: &Triplets::default(), parameter: None };
     close(
-        number(&step.loss_of_triplets(&parts, &triplets)),
+        number(&step.loss_of_triplets(&parts, &triplets).own),
         number(&(Loss::find("multi-similarity").unwrap().of)(&whole)),
         "one batch",
     );

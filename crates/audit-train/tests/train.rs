@@ -706,6 +706,8 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
         let page = std::fs::read_to_string(page).unwrap();
         assert!(
             page.contains("collapsed: the ")
+                && page.contains("Separability (between − within) / d̄")
+                && page.contains("Loss of the net (solid), triplet loss of clean images (dashed)")
                 && page.contains("the mean distance is")
                 && page.contains('×')
                 && !page.contains("<script")
@@ -768,6 +770,86 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     let e = e.unwrap_err();
     assert_eq!(e.exit, Exit::Untrusted);
     assert!(e.message.contains("embeddings of the net at the start are not numbers"), "{e}");
+}
+
+#[test]
+fn a_run_is_not_resumed_without_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = characters(folder.path(), 10);
+    let out = folder.path().join("m.onnx");
+    let words = format!("none --data {data:?} --out {out:?} --batch 16 --steps 2");
+    train(&words).unwrap();
+    let path = out.with_extension("jsonl");
+    let whole = std::fs::read(&path).unwrap();
+    let expected = checkpoint::load(&out.with_extension("checkpoint")).unwrap().state.log_bytes;
+    assert!(expected > 10 && expected < whole.len() as u64, "the end of the run comes after it");
+    let refused = |found: u64| {
+        let e = train(&format!("{words} --resume")).unwrap_err();
+        let said = format!("expected at least {expected} bytes, found {found}");
+        assert!(e.message.contains("m.jsonl is missing or cut off") && e.message.contains(&said), "{e}");
+        assert_eq!(e.exit, Exit::Usage, "{e}");
+    };
+    std::fs::write(&path, &whole[..10]).unwrap();
+    refused(10);
+    assert!(std::fs::read(&path).unwrap() == whole[..10], "it is left as it is");
+    std::fs::remove_file(&path).unwrap();
+    refused(0);
+    assert!(!path.exists());
+    std::fs::write(&path, &whole).unwrap();
+    train(&format!("{words} --resume")).unwrap();
+    assert_eq!(rows(&path).len(), 2);
+}
+
+#[test]
+fn without_onnx_runtime_ers_is_refused_before_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = characters(folder.path(), 10);
+    let (out, nowhere) = (folder.path().join("m.onnx"), folder.path().join("nowhere"));
+    let line = format!(
+        "-q --threads 1 none --data {data:?} --out {out:?} --batch 16 --steps 2 --ers-every 1 --ort-lib {nowhere:?}"
+    );
+    // A process of its own: this one may have loaded the library.
+    let program = env!("CARGO_BIN_EXE_audit-train");
+    let found = std::process::Command::new(program).args(words(&line)).output().unwrap();
+    let said = String::from_utf8_lossy(&found.stderr);
+    assert_eq!(found.status.code(), Some(Exit::Usage as i32), "{said}");
+    assert!(said.contains("--ers-every") && said.contains("nowhere"), "{said}");
+    assert!(!out.with_extension("jsonl").exists() && !out.with_extension("checkpoint").exists());
+}
+
+#[test]
+fn an_epoch_whose_ers_fails_is_saved_and_a_collapse_reported() {
+    runtime::load(runtime_folder().as_deref(), None).unwrap_or_else(|e| panic!("{e}"));
+    let folder = tempfile::tempdir().unwrap();
+    let data = characters(folder.path(), 10);
+    let out = folder.path().join("m.onnx");
+    // The name of the audited model is taken.
+    std::fs::create_dir(folder.path().join("m.probe.onnx")).unwrap();
+    let words = format!("none --sampler random --data {data:?} --out {out:?} --batch 16 --epochs 3");
+    let e = train(&format!("{words} --ers-every 1")).unwrap_err();
+    assert!(
+        e.message.contains("ERS after epoch 1: ") && e.message.contains("--resume continues from"),
+        "{e}"
+    );
+    assert_eq!(e.exit, Exit::Internal, "{e}");
+    let path = out.with_extension("checkpoint");
+    let saved = checkpoint::load(&path).unwrap();
+    let found = rows(&out.with_extension("jsonl"));
+    assert_eq!(found.iter().map(|r| (r.epoch, r.ers)).collect::<Vec<_>>(), [(0, None), (1, None)]);
+    assert_eq!(saved.state.step, found[1].step);
+    // Compared with such a distance at the start, the next epoch is a collapse.
+    let mut net = Net::new(Backbone::find("c2f1").unwrap(), saved.settings.dim, 0, Device::Cpu);
+    saved.fill(&mut net, &path).unwrap();
+    let adam = saved.adam(&net, saved.settings.weight_decay, &path).unwrap();
+    let state = RunState { first_distance: 1e6, ..saved.state.clone() };
+    checkpoint::save(&path, &saved.settings, &state, &net, &adam).unwrap();
+    let e = train(&format!("{words} --ers-every 1 --resume")).unwrap_err();
+    assert!(e.message.contains("collapsed by epoch 2") && e.exit == Exit::Untrusted, "{e}");
+    assert!(rows(&out.with_extension("jsonl")).last().unwrap().collapsed);
+    // The run continues without ERS.
+    checkpoint::save(&path, &saved.settings, &saved.state, &net, &adam).unwrap();
+    train(&format!("{words} --resume")).unwrap();
+    assert_eq!(rows(&out.with_extension("jsonl")).len(), 4);
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub const DEFENCE: Defence = Defence {
         let (after, rest) = step.embed_triplets(&images);
         let loss = step.loss_of_triplets(&after, &triplets);
         let seen = step.seen(&triplets.of(&clean), &rest, moving, Some(&moved));
-        Ok(update(loss.shallow_clone(), &loss, seen))
+        Ok(update(loss.regularised, &loss.own, seen))
     },
     ..none::DEFENCE
 };

@@ -73,8 +73,8 @@ fn step(step: &mut super::Step) -> Result<super::Update> {
     // Triplets are mined on the embeddings of each loss.
     let (of_quiet, of_loud) = (step.mine(&quiet)?, step.mine(&loud)?);
     let (quiet, moved_loss) = (step.loss_of(&quiet, &of_quiet), step.loss_of(&loud, &of_loud));
-    let loss = quiet + &moved_loss * step.recipe.settings.adversarial_weight;
+    let loss = quiet.regularised + moved_loss.regularised * step.recipe.settings.adversarial_weight;
     let after = of_loud.of(&rest.chunk(2, 0)[1]);
     let seen = step.seen(&of_loud.of(&clean), &after, [true; 3], Some(&moved));
-    Ok(update(loss, &moved_loss, seen))
+    Ok(update(loss, &moved_loss.own, seen))
 }

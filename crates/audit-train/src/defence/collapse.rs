@@ -80,16 +80,16 @@ fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>, reading: Reading) -
     let to_negative = distance(a, n);
     let Some(origin) = origin else { return near_mean(&to_negative) };
     match reading {
-        Reading::Working | Reading::Naive => {
-            let gap = &to_negative - distance(a, origin);
-            gap.index_select(0, &nearest_half(&to_negative)).relu().mean(Kind::Float)
-        }
         Reading::Paper => near_mean(&to_negative) - distance(a, origin).mean(Kind::Float),
         Reading::Released => {
             // PyTorch's pairwise_distance adds 1e-6 to each difference, which gives the first step its
             // direction.
             let moved = distance(&(a - origin + 1e-6), &a.zeros_like());
             (near_mean(&to_negative) - moved.mean(Kind::Float)).relu()
+        }
+        _ => {
+            let gap = &to_negative - distance(a, origin);
+            gap.index_select(0, &nearest_half(&to_negative)).relu().mean(Kind::Float)
         }
     }
 }
@@ -119,13 +119,9 @@ pub fn objective(
     let value = number(&c.detach());
     let gap = || top_rank(a, n, origin, reading);
     match (side, reading) {
-        (Side::Candidates, _) | (Side::Anchors, Reading::Working | Reading::Naive) if value >= 0.0 => None,
+        (Side::Candidates, _) if value >= 0.0 => None,
         (Side::Candidates, Reading::Released) if value > -DONE => None,
         (Side::Candidates, _) => Some(-c),
-        (Side::Anchors, Reading::Working | Reading::Naive) => Some(match pair {
-            true => -c + gap() * value.min(0.0).exp(),
-            false => -c,
-        }),
         (Side::Anchors, Reading::Paper) => {
             let extra = pair.then(|| c.clamp_min(0.0).exp() * gap());
             let whole = extra.map_or_else(|| -&c, |extra| extra - &c);
@@ -137,6 +133,11 @@ pub fn objective(
             let whole = extra.map_or_else(|| c.relu(), |extra| extra + c.relu());
             (number(&whole.detach()) >= DONE).then_some(whole)
         }
+        (Side::Anchors, _) if value >= 0.0 => None,
+        (Side::Anchors, _) => Some(match pair {
+            true => -c + gap() * value.min(0.0).exp(),
+            false => -c,
+        }),
     }
 }
 
@@ -147,7 +148,7 @@ pub fn counts_clean_anchors(at: u32, random_start: bool, reading: Reading) -> bo
 }
 
 fn train(step: &mut Step) -> Result<Update> {
-    let sides = Defence::find(&step.recipe.settings.method)?.sides;
+    let sides = step.defence.sides;
     let side = sides[step.at as usize % sides.len()];
     let s = &step.recipe.settings;
     let (reading, lambda) = (s.reading, s.lambda);
@@ -172,8 +173,10 @@ fn train(step: &mut Step) -> Result<Update> {
     let base = step.loss_of_triplets(&after, &triplets);
     // The released code's switch flips twice a step, so that it always adds the pair's loss.
     let with_pair = loss_too && (side == Side::Anchors || reading == Reading::Released);
-    let loss =
-        if with_pair { &base + top_rank_loss([a, p, n], margin, weight) } else { base.shallow_clone() };
+    let loss = match with_pair {
+        true => &base.regularised + top_rank_loss([a, p, n], margin, weight),
+        false => base.regularised.shallow_clone(),
+    };
     let seen = step.seen(&before, &rest, moving, Some(&moved));
-    Ok(update(loss, &base, seen))
+    Ok(update(loss, &base.own, seen))
 }

@@ -26,7 +26,7 @@ pub const DEFENCE: Defence = Defence {
         let triplets = step.mine(&embeddings)?;
         let loss = step.loss_of(&embeddings, &triplets);
         let seen = step.seen(&triplets.of(&clean), &triplets.of(&rest), [true; 3], Some(&moved));
-        Ok(update(loss.shallow_clone(), &loss, seen))
+        Ok(update(loss.regularised, &loss.own, seen))
     },
     ..none::DEFENCE
 };

@@ -7,7 +7,7 @@ use crate::recipe::TargetHardness;
 use tch::{Kind, Tensor};
 
 /// The target hardness of linear gradual adversary (HM, section 3.2): −γ·min(ℓ, u)/u with the margin γ. The
-/// higher the loss ℓ of the previous batch, the easier the next target.
+/// higher the triplet loss ℓ of the previous batch (without regulariser and ICS), the easier the next target.
 pub fn gradual(last_loss: f64, u: f64) -> f64 {
     -MARGIN * (last_loss.clamp(0.0, u) / u)
 }
@@ -52,14 +52,17 @@ pub const DEFENCE: Defence = Defence {
         let [parts, rest] = [embeddings, rest].map(|e| e.chunk(all.len() as i64, 0));
         let [after, rest] = [&parts, &rest].map(|p| [0, 1, 2].map(|i: usize| p[i].shallow_clone()));
         let base = step.loss_of_triplets(&after, &triplets);
-        let mut loss = base.shallow_clone();
-        if ics {
+        // `+=` would add the term to `base.own` too, with which `base.regularised` may share its storage.
+        let loss = if ics {
             let (a, p) = (&parts[3], &parts[4]);
-            loss += (distance(a, &after[0]) - distance(a, p)).relu().mean(Kind::Float) * settings.ics;
-        }
-        step.memory.last_loss = number(&base.detach());
+            let farther = (distance(a, &after[0]) - distance(a, p)).relu().mean(Kind::Float);
+            &base.regularised + farther * settings.ics
+        } else {
+            base.regularised.shallow_clone()
+        };
+        step.memory.last_loss = number(&base.own.detach());
         let seen = step.seen(&triplets.of(&clean), &rest, moving, Some(&moved));
-        Ok(update(loss, &base, seen))
+        Ok(update(loss, &base.own, seen))
     },
     ..none::DEFENCE
 };

@@ -37,6 +37,8 @@ pub struct Defence {
     pub anchors: Anchors,
     /// Whether its attack uses triplets, whatever the loss.
     pub attacks_triplets: bool,
+    /// Whether it has formulations: `sample` moves one image of a triplet, and only `shift` has a weight.
+    pub formulations: bool,
     /// Images of a triplet that it moves by default, for methods with a choice.
     pub perturb: &'static str,
     /// Default attack; `None` without an attack.
@@ -121,7 +123,7 @@ pub const DEFENCES: &[Defence] = &[
 /// State that a defence carries from batch to batch, besides the net.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Adversarial loss of the previous batch, for LGA's next target hardness.
+    /// The net's loss on the previous batch, without extra terms, for LGA's next target hardness.
     pub last_loss: f64,
 }
 
@@ -134,6 +136,8 @@ impl Default for Memory {
 
 /// One batch, for a defence.
 pub struct Step<'a> {
+    /// The method.
+    pub defence: &'static Defence,
     /// The net in training.
     pub net: &'a Net,
     /// Its weights, detached from gradients.
@@ -154,6 +158,14 @@ pub struct Step<'a> {
     pub memory: &'a mut Memory,
 }
 
+/// The net's loss on a batch.
+pub struct BatchLoss {
+    /// Without the regulariser.
+    pub own: Tensor,
+    /// With the regulariser; without one, the same tensor.
+    pub regularised: Tensor,
+}
+
 /// The result of a defence for a batch.
 pub struct Update {
     /// Loss to minimise with respect to the weights.
@@ -167,7 +179,7 @@ pub struct Update {
 pub struct BatchMeasures {
     /// Triplet loss of the clean triplets.
     pub loss_clean: f64,
-    /// The net's loss, without extra terms.
+    /// The net's loss without regulariser and extra terms; with `adml` that of the moved images.
     pub loss_adversarial: f64,
     /// Mean d(a,p) − d(a,n) of clean triplets.
     pub hardness_before: f64,
@@ -177,9 +189,9 @@ pub struct BatchMeasures {
     pub collapseness_before: f64,
     /// Collapseness of the triplets trained on.
     pub collapseness_after: f64,
-    /// Steps of the attack; the mean over triplets if each stops by itself.
+    /// Steps of the attack on a batch, until its last triplet stops.
     pub attack_steps: f64,
-    /// Mean distance between perturbed and clean embeddings.
+    /// Mean distance between perturbed and clean embeddings; 0 if no image was perturbed.
     pub shift: f64,
     /// Mean of (d(a,n) − d(a,p)) / d̄ over clean triplets; d̄ is the mean distance of all pairs of their
     /// embeddings.
@@ -285,15 +297,16 @@ impl Step<'_> {
         Ok(sampler::mine(sampler, &mined, self.recipe.settings.anchors, &mut self.dice))
     }
 
-    /// The loss of a batch's embeddings [B, D], with the regulariser. Losses of triplets use `triplets`.
-    pub fn loss_of(&self, embeddings: &Tensor, triplets: &Triplets) -> Tensor {
+    /// The loss of a batch's embeddings [B, D]. Losses of triplets use `triplets`.
+    pub fn loss_of(&self, embeddings: &Tensor, triplets: &Triplets) -> BatchLoss {
         let classes = numbers(self.labels, embeddings);
         self.loss_with(embeddings, &classes, triplets, embeddings)
     }
 
     /// The loss of the embeddings of triplets, each [T, D]: as triplets, or as one batch of all three for
-    /// losses of pairs. The regulariser gets each image of the batch once.
-    pub fn loss_of_triplets(&self, parts: &[Tensor; 3], triplets: &Triplets) -> Tensor {
+    /// losses of pairs. The regulariser gets the anchors, and with [`Anchors::Pairs`] the positives: each
+    /// image of the batch once, unless the sampler draws positives anew (`softhard`).
+    pub fn loss_of_triplets(&self, parts: &[Tensor; 3], triplets: &Triplets) -> BatchLoss {
         let [a, p, _] = parts;
         let count = a.size()[0];
         let e = Tensor::cat(parts, 0);
@@ -306,17 +319,18 @@ impl Step<'_> {
         self.loss_with(&e, &Tensor::cat(&classes, 0), &rows, &once)
     }
 
-    fn loss_with(&self, e: &Tensor, classes: &Tensor, triplets: &Triplets, once: &Tensor) -> Tensor {
+    fn loss_with(&self, e: &Tensor, classes: &Tensor, triplets: &Triplets, once: &Tensor) -> BatchLoss {
         let Recipe { loss, regulariser, settings, .. } = self.recipe;
         let value = |loss: &Loss, e: &Tensor| {
             let parameter = loss.parameter.as_ref().and_then(|p| self.net.of_loss.get(p.name));
             (loss.of)(&Labelled { e, classes, triplets, parameter })
         };
         let own = value(loss, e);
-        match regulariser {
-            Some(regulariser) => own + value(regulariser, once) * settings.regulariser_weight,
-            None => own,
-        }
+        let regularised = match regulariser {
+            Some(regulariser) => &own + value(regulariser, once) * settings.regulariser_weight,
+            None => own.shallow_clone(),
+        };
+        BatchLoss { own, regularised }
     }
 
     /// The budget of an attack on this batch. A progressive step size grows with the epochs.
@@ -382,7 +396,7 @@ impl Step<'_> {
             let c = |[a, p, n]: &[Tensor; 3]| collapseness([a, p, n], -lambda, true).double_value(&[]);
             let apart = |e: &[Tensor; 3], h: &Tensor| -mean(h) / mean_distance(&Tensor::cat(e, 0)).max(1e-12);
             let shifts: Vec<f64> =
-                (0..3).filter(|&i| moving[i]).map(|i| mean(&distance(&before[i], &after[i]))).collect();
+                (0..3).filter(|&i| moving[i]).map(|i| shift(&before[i], &after[i])).collect();
             BatchMeasures {
                 loss_clean: mean(&(&h0 + crate::loss::MARGIN).relu()),
                 loss_adversarial: 0.0,
@@ -401,6 +415,14 @@ impl Step<'_> {
             }
         })
     }
+}
+
+/// Mean distance of embeddings [n, D] before and after an attack; 0 without rows.
+fn shift(before: &Tensor, after: &Tensor) -> f64 {
+    if before.size()[0] == 0 {
+        return 0.0;
+    }
+    number(&distance(before, after).mean(Kind::Float))
 }
 
 /// Mean distance of all pairs of different rows of unit length.
@@ -423,8 +445,8 @@ pub fn number(t: &Tensor) -> f64 {
     t.double_value(&[])
 }
 
-/// Adds the loss to the measures.
-fn update(loss: Tensor, base: &Tensor, seen: BatchMeasures) -> Update {
-    let seen = BatchMeasures { loss_adversarial: number(&base.detach()), ..seen };
+/// Adds the net's own loss to the measures.
+fn update(loss: Tensor, own: &Tensor, seen: BatchMeasures) -> Update {
+    let seen = BatchMeasures { loss_adversarial: number(&own.detach()), ..seen };
     Update { loss, seen }
 }

@@ -13,6 +13,7 @@ pub const DEFENCE: Defence = Defence {
     sampler: "semihard",
     anchors: Anchors::Pairs,
     attacks_triplets: false,
+    formulations: false,
     perturb: "",
     attack: None,
     flags: &[],
@@ -24,6 +25,6 @@ pub const DEFENCE: Defence = Defence {
         let loss = step.loss_of(&embeddings, &triplets);
         let shown = triplets.of(&rest);
         let seen = step.seen(&shown, &shown, [false; 3], None);
-        Ok(update(loss.shallow_clone(), &loss, seen))
+        Ok(update(loss.regularised, &loss.own, seen))
     },
 };

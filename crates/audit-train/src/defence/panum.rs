@@ -1,7 +1,7 @@
 //! Panum et al. (2021), robust training of metric models in its three formulations. The paper's own is the
 //! second one: in a share γ of the triplets, the positive is moved away from its anchor.
 
-use super::{AttackDefaults, Defence, Step, StepSize, Update, none, update};
+use super::{AttackDefaults, BatchMeasures, Defence, Step, StepSize, Update, none, shift, update};
 use crate::loss::{Labelled, distance, hardness};
 use crate::perturb::Perturbed;
 use crate::sampler::{Anchors, Triplets};
@@ -19,6 +19,7 @@ pub const DEFENCE: Defence = Defence {
     // Appendix A: every data point is an anchor, and is in a positive and a negative pair.
     anchors: Anchors::Every,
     attacks_triplets: true,
+    formulations: true,
     perturb: "p",
     // Section 4.1: steps of 2ε/i, which reach any point of the box from any start.
     attack: Some(AttackDefaults {
@@ -47,6 +48,7 @@ fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
     let clean = step.clean();
     let triplets = step.mine(&clean)?;
     let chosen = choose_rows(step, triplets.a.len());
+    let places = Tensor::from_slice(&chosen).to_device(clean.device());
     let mut images = triplets.of(step.images);
     let mut moved = None;
     if !chosen.is_empty() {
@@ -65,7 +67,6 @@ fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
                 false => -hardness(a, p, n).mean(Kind::Float),
             })
         });
-        let places = Tensor::from_slice(&chosen).to_device(clean.device());
         for ((image, changed), _) in
             images.iter_mut().zip(&images_of_some).zip(moving).filter(|(_, moves)| *moves)
         {
@@ -75,8 +76,16 @@ fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
     }
     let (after, rest) = step.embed_triplets(&images);
     let loss = step.loss_of_triplets(&after, &triplets);
-    let seen = step.seen(&triplets.of(&clean), &rest, moving, moved.as_ref());
-    Ok(update(loss.shallow_clone(), &loss, seen))
+    let before = triplets.of(&clean);
+    let of_moved = |parts: &[Tensor; 3]| {
+        let parts = parts.iter().zip(moving).filter(|(_, moves)| *moves);
+        Tensor::cat(&parts.map(|(part, _)| part.index_select(0, &places)).collect::<Vec<_>>(), 0)
+    };
+    let seen = BatchMeasures {
+        shift: shift(&of_moved(&before), &of_moved(&rest)),
+        ..step.seen(&before, &rest, moving, moved.as_ref())
+    };
+    Ok(update(loss.regularised, &loss.own, seen))
 }
 
 /// Formulation 3 (equation 13): the loss of clean images, plus the mean maximum shift of an embedding times
@@ -104,14 +113,17 @@ fn regularised(step: &mut Step) -> Result<Update> {
     // If no image was chosen, the batch has no shift to penalise.
     let loss = match moved {
         Some(_) => {
-            let shift = distance(&still, &shifted).index_select(0, &rows).mean(Kind::Float);
-            &base + shift * step.recipe.settings.adversarial_weight
+            let largest = distance(&still, &shifted).index_select(0, &rows).mean(Kind::Float);
+            &base.regularised + largest * step.recipe.settings.adversarial_weight
         }
-        None => base.shallow_clone(),
+        None => base.regularised.shallow_clone(),
     };
-    let after = triplets.of(&rest.chunk(2, 0)[1]);
-    let seen = step.seen(&triplets.of(&clean), &after, [true; 3], moved.as_ref());
-    Ok(update(loss, &base, seen))
+    let rest = rest.chunk(2, 0)[1].shallow_clone();
+    let seen = BatchMeasures {
+        shift: shift(&clean.index_select(0, &rows), &rest.index_select(0, &rows)),
+        ..step.seen(&triplets.of(&clean), &triplets.of(&rest), [true; 3], moved.as_ref())
+    };
+    Ok(update(loss, &base.own, seen))
 }
 
 /// Indices out of 0..count, each with probability γ.

@@ -24,7 +24,7 @@ pub struct Batch {
     pub net: Net,
     pub images: Tensor,
     pub labels: Vec<usize>,
-    memory: Memory,
+    pub memory: Memory,
 }
 
 impl Batch {
@@ -42,6 +42,7 @@ impl Batch {
 
     pub fn step(&mut self, progress: f64) -> Step<'_> {
         Step {
+            defence: Defence::find(&self.recipe.settings.method).unwrap(),
             net: &self.net,
             frozen: self.net.frozen(),
             recipe: &self.recipe,
