@@ -15,9 +15,9 @@ class RetrievalEstimator(ClassifierMixin, LossGradientsMixin, BaseEstimator):
     """Retrieval as a classifier for ART's attacks that use the gradient of a loss.
 
     The logit of a class is ``scale`` times the cosine similarity of the image and the nearest gallery image
-    of that class. ``gallery`` [N, D] are embeddings, ``labels`` [N] their classes, from 0 on. Images are
-    [B, C, H, W] with pixels in [0, 1]. Works with ``ProjectedGradientDescent``, ``FastGradientMethod`` and
-    ``MomentumIterativeMethod``.
+    of that class, and -``scale`` if the gallery has no image of it. ``gallery`` [N, D] are embeddings,
+    ``labels`` [N] their classes, from 0 on. Images are [B, C, H, W] with pixels in [0, 1]. Works with
+    ``ProjectedGradientDescent``, ``FastGradientMethod`` and ``MomentumIterativeMethod``.
     """
 
     estimator_params = BaseEstimator.estimator_params + ["scale"]
@@ -54,18 +54,25 @@ class RetrievalEstimator(ClassifierMixin, LossGradientsMixin, BaseEstimator):
         # cos = u·g with u = e/|e|, so ∂cos/∂e = (g - cos·u)/|e|.
         norm = np.linalg.norm(embedding, axis=1, keepdims=True)
         unit = embedding / norm
+        # The logit of a class without images is constant.
+        by_logit = by_logit * np.isin(np.arange(self.nb_classes), self.labels)
         by_unit = self.scale * np.einsum("bc,bcd->bd", by_logit, self.gallery[nearest])
         radial = (by_unit * unit).sum(axis=1, keepdims=True)
         return self.model.vjp(x, (by_unit - radial * unit) / norm)
 
     def _logits(self, embedding: Any) -> tuple[Any, Any]:
-        """Returns the logits [B, classes], and the index of each class's nearest gallery image [B, classes]."""
+        """Returns the logits [B, classes], and the index of each class's nearest gallery image [B, classes].
+
+        A class without images has the index 0.
+        """
         cosine = embedding / np.linalg.norm(embedding, axis=1, keepdims=True) @ self.gallery.T
-        nearest = np.empty((len(embedding), self.nb_classes), int)
-        for c in range(self.nb_classes):
+        nearest = np.zeros((len(embedding), self.nb_classes), int)
+        logits = np.full((len(embedding), self.nb_classes), -self.scale, cosine.dtype)
+        for c in np.unique(self.labels):
             items = np.flatnonzero(self.labels == c)
             nearest[:, c] = items[cosine[:, items].argmax(axis=1)]
-        return self.scale * np.take_along_axis(cosine, nearest, axis=1), nearest
+            logits[:, c] = self.scale * cosine[:, items].max(axis=1)
+        return logits, nearest
 
     def fit(self, x: Any, y: Any, **kwargs: Any) -> None:
         """Raises ``NotImplementedError``: the weights of a gradient file are fixed."""

@@ -77,15 +77,15 @@ def flags(values: Mapping[str, Any]) -> list[str]:
         if value is True:
             words.append(flag)
             continue
-        items: Iterable[Any]
-        if isinstance(value, Mapping):
-            items = [f"{key}={bound}" for key, bound in value.items()]
-        elif isinstance(value, (list, tuple)):
-            items = value
-        else:
-            items = [value]
-        words.extend(f"{flag}={item}" for item in items)
+        words.extend(f"{flag}={item}" for item in items(value))
     return words
+
+
+def items(value: Any) -> list[Any]:
+    """Returns the values of a flag: one for each time that it is repeated."""
+    if isinstance(value, Mapping):
+        return [f"{key}={bound}" for key, bound in value.items()]
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def run(

@@ -62,8 +62,19 @@ def audit(
 
 
 def load(report: str | os.PathLike[str]) -> Report:
-    """Reads a saved report (.json)."""
-    return Report(Path(report).read_text(encoding="utf-8"))
+    """Reads a saved report (.json).
+
+    The trials of a report that was written with ``trials_out`` are read from their own file. Raises
+    ``UsageError`` if that file is missing or has changed.
+    """
+    result = Report(Path(report).read_text(encoding="utf-8"))
+    if "trials_file" not in result.json:
+        return result
+    # The path of the trials is relative to the report, and methods of Report write it to another folder.
+    with TemporaryDirectory(prefix="onnx-audit-") as folder:
+        whole = Path(folder) / "report.json"
+        binary.checked(["report", report, "-o", whole])
+        return Report(whole.read_text(encoding="utf-8"))
 
 
 def compare(*reports: AnyReport, sort: str | None = None, anyway: bool = False) -> Comparison:

@@ -1,4 +1,4 @@
-"""The errors of the program as exceptions: one class for each exit code."""
+"""The errors of the program as exceptions: one class for each exit code of the commands that the package has."""
 
 from __future__ import annotations
 

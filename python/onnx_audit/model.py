@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,8 +27,8 @@ def as_file(model: Any, example: Any = None) -> Iterator[str]:
     with TemporaryDirectory(prefix="onnx-audit-") as folder:
         torch, onnx = sys.modules.get("torch"), sys.modules.get("onnx")
         if onnx is not None and isinstance(model, onnx.ModelProto):
-            # The graph's name is anything, such as a path.
-            name = re.sub(r"[^\w.-]+", "_", model.graph.name)[:100].strip(".") or "model"
+            # The name may be a path, and a file name holds 255 bytes: 60 letters of 4 bytes fit.
+            name = re.sub(r"[^\w.-]+", "_", model.graph.name)[:60].strip(".") or "model"
             file = Path(folder) / f"{name}.onnx"
             # A protobuf message can't be larger than 2 GB.
             onnx.save(model, file, save_as_external_data=model.ByteSize() >= 2**31)

@@ -87,5 +87,6 @@ class _Bar:
                 # A phase can end before its last step.
                 self.bar.n = self.bar.total
                 self.bar.set_postfix_str("")
-            if kind == "error" or event["phase"] == "attacks":
-                self.bar.close()
+            # A closed bar shows nothing, so the next phase makes its own: phases may follow the attacks.
+            self.bar.close()
+            self.bar = None

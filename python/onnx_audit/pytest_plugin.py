@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from . import binary
 from .commands import audit, load
 from .errors import AuditError
 from .report import Report
@@ -71,7 +72,8 @@ def _result(item: pytest.Item, config: pytest.Config) -> tuple[Report, str | Non
 def _audited(config: pytest.Config, **arguments: Any) -> tuple[Report, str | None]:
     bounds = {METRICS[name]: arguments.pop(name) for name in METRICS if name in arguments}
     if bounds:
-        arguments["fail_under"] = {**bounds, **arguments.get("fail_under", {})}
+        # The last rule for a metric counts.
+        arguments["fail_under"] = [*binary.items(bounds), *binary.items(arguments.get("fail_under") or [])]
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and "threads" not in arguments:
         # Reports don't depend on the number of threads.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import binary
+from .commands import load
 from .errors import AuditError, Incomplete, error
 from .staging import staged
 
@@ -47,11 +48,13 @@ class Progress:
 
 @ray.remote
 def _task(name: str, words: list[str], places: dict[str, str], progress: Any) -> None:
-    """Runs the program once.
+    """Runs the program once. The last word is the file that it writes.
 
     ``places`` maps flags to paths or URLs, which are copied to this node first. The key of the model is the
-    empty string, since it has no flag.
+    empty string, since it has no flag. Raises the exception of the exit code, and ``Retry`` if a retry may
+    help.
     """
+    file = Path(words[-1])
     for flag, place in places.items():
         words = [*words, *([flag] if flag else []), staged(place)]
     last = 0.0
@@ -65,7 +68,8 @@ def _task(name: str, words: list[str], places: dict[str, str], progress: Any) ->
     done = binary.run([*words, "--progress=json"], watch, die_with_parent=True)
     if done.exit_code < 0 or done.exit_code in TRANSIENT:
         raise Retry(f"{name}: exit code {done.exit_code}: {done.message}")
-    if done.exit_code not in (0, 12):
+    # A part that is not trustworthy is merged, if it was written: the merged report then has the finding.
+    if done.exit_code != 0 and not (done.exit_code == 12 and file.exists()):
         raise error(done.exit_code, f"{name}: {done.message or done.text.strip()}")
 
 
@@ -128,7 +132,7 @@ def run(
     ``retries`` times, and continues from its journal. ``reports`` are further files to write the report to.
 
     Raises the exception of the exit code, and ``Incomplete`` if a part fails more often than ``retries``
-    allows.
+    allows. ``NotTrustworthy`` has the report if one was written.
     """
     folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,6 +164,9 @@ def run(
     if done.exit_code not in (0, 12):
         raise error(done.exit_code, done.message or done.text.strip())
     print(done.text, end="")
+    if done.exit_code != 0:
+        report = load(whole)
+        raise error(done.exit_code, done.message or report.words, report)
     return whole
 
 

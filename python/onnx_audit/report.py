@@ -174,7 +174,7 @@ class Report(_Document):
         """Data frame of the scores.
 
         Columns: score; value, None if it is withheld; above, whether the value is only a lower bound; low and
-        high, the 95 % interval; queries; and eps, for robust R@1.
+        high, the 95 % interval; queries; and eps, for robust R@1 and robust top-1.
         """
         return self.frame("scores")
 
@@ -182,8 +182,9 @@ class Report(_Document):
     def ladder(self) -> Any:
         """Data frame of robust R@1 by ε. Empty if the suite has no ladder.
 
-        Columns: eps; robust_r1; low and high, the 95 % interval; and as_file, robust R@1 of attacked files,
-        or of attacked images rounded to 8 bits if the images are not files.
+        Columns: eps; robust_r1, which is robust top-1 if the images have no classes; low and high, the 95 %
+        interval; and as_file, the same score of attacked files, or of attacked images rounded to 8 bits if
+        the images are not files.
         """
         return self.frame("ladder")
 
@@ -204,13 +205,15 @@ class Report(_Document):
             if number["state"] == "not_measured":
                 continue
             low, high = number.get("interval") or (None, None)
-            eps = self.json["suite"]["eps"] if name == "robust_r1" else None
+            eps = self.json["suite"]["eps"] if name in ("robust_r1", "robust_top1") else None
             row = {"score": label, "value": number.get("value"), "above": number.get("above", False)}
             rows.append({**row, "low": low, "high": high, "queries": number["queries"], "eps": eps})
         return rows
 
     def _ladder_rows(self) -> list[Row]:
-        ladder = (self.json["scores"].get("robust_r1") or {}).get("ladder") or {"rungs": []}
+        scores = self.json["scores"]
+        robust = scores.get("robust_r1") or scores.get("robust_top1") or {}
+        ladder = robust.get("ladder") or {"rungs": []}
         rows = []
         for rung in ladder["rungs"]:
             low, high = rung.get("interval") or (None, None)

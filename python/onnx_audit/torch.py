@@ -49,8 +49,8 @@ class Retrieval(torch.nn.Module):
     """Retrieval as a classifier, the model of attacks on classifiers.
 
     Maps images [B, C, H, W] to logits [B, classes]. The logit of a class is ``scale`` times the cosine
-    similarity of the image and the nearest gallery image of that class. ``gallery`` [N, D] are embeddings,
-    ``labels`` [N] their classes, from 0 on.
+    similarity of the image and the nearest gallery image of that class, and -``scale`` if the gallery has no
+    image of it. ``gallery`` [N, D] are embeddings, ``labels`` [N] their classes, from 0 on.
     """
 
     def __init__(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import QUICK
+from conftest import QUICK, ROOT
 
 import onnx_audit
 from onnx_audit import binary, errors
@@ -96,6 +98,19 @@ def test_the_default_says_how_small_a_change_is_enough(plain: Path):
     assert (small.eps50, "above 0.5" in repr(small)) == (0.5, True)
 
 
+def test_a_report_without_classes_has_a_ladder(plain: Path, images: Path, tmp_path: Path):
+    for file in images.glob("*/*.png"):
+        shutil.copy(file, tmp_path / f"{file.parent.name}-{file.name}")
+    report = onnx_audit.audit(plain, tmp_path, max_queries=12, progress=False)
+    robust = report.json["scores"]["robust_top1"]
+    assert report.robust_r1 is None and report.robust_top1 == robust["value"]
+    rungs = report.rows("ladder")
+    assert [row["robust_r1"] for row in rungs] == [rung["r1"] for rung in robust["ladder"]["rungs"]]
+    assert len(rungs) == 6 and rungs[0]["robust_r1"] == report.robust_top1
+    rows = {row["score"]: row for row in report.rows("scores")}
+    assert rows["robust top-1"]["eps"] == report.json["suite"]["eps"] and "robust top-1 at ε 0.302" in repr(report)
+
+
 def test_tables_are_data_frames(report: onnx_audit.Report):
     pandas = pytest.importorskip("pandas")
     assert isinstance(report.trials, pandas.DataFrame)
@@ -122,6 +137,23 @@ def test_a_report_is_saved_and_loaded(plain: Path, images: Path, tmp_path: Path)
     assert onnx_audit.load(tmp_path / "r.json").json == report.json
     with pytest.raises(ValueError, match=r"ends in \.json"):
         onnx_audit.audit(plain, images, report=tmp_path / "r.html", **QUICK)
+
+
+def test_a_report_is_loaded_with_its_trials(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
+    """Trials in their own file, which `--trials-out` writes, are read as if they were in the report."""
+    report.save(tmp_path / "whole.json")
+    short, trials = tmp_path / "short.json", tmp_path / "trials.json"
+    binary.checked(["report", tmp_path / "whole.json", "-o", short, "--trials-out", trials])
+    assert json.loads(short.read_text())["trials_file"]["path"] == "trials.json"
+    loaded = onnx_audit.load(short)
+    assert loaded.json == report.json and loaded.rows("trials") == report.rows("trials")
+    assert loaded.metrics == report.metrics and str(loaded) == str(report)
+    assert onnx_audit.compare(loaded, report).rows() and onnx_audit.gate(loaded, fail_under={"benign.r1": 1}).passed
+    audited = onnx_audit.audit(plain, images, trials_out=trials, **QUICK)
+    assert audited.rows("trials") == report.rows("trials")
+    trials.unlink()
+    with pytest.raises(onnx_audit.UsageError, match="trials.json"):
+        onnx_audit.load(short)
 
 
 def test_progress_gives_every_phase(plain: Path, images: Path):
@@ -151,6 +183,12 @@ def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
     assert "about 8 s left, at most 90 s" in printed and "about 7 s left" in printed
     assert "at most 9 s left" in printed and "?it/s" not in printed and "<" not in printed
     assert "100%" in printed and "20/20" in printed
+    # A phase after the attacks.
+    watch({"event": "start", "phase": "checks"})
+    watch({"event": "progress", "phase": "checks", "done": 3, "total": 7, "seconds_left": 9})
+    watch({"event": "end", "phase": "checks", "seconds": 1})
+    printed = capsys.readouterr().err
+    assert "checks" in printed and "3/7" in printed and "7/7" in printed
 
 
 def test_a_bar_shows_no_unknown_time(capsys: pytest.CaptureFixture[str]):
@@ -197,8 +235,10 @@ def test_errors_are_exceptions_by_exit_code(arguments, kind, words, plain, image
 
 
 def test_every_documented_exit_code_has_an_exception():
-    """The codes are those of the README."""
-    assert sorted(errors.BY_EXIT_CODE) == [1, 2, 3, 4, 10, 11, 12, 13, 130]
+    """The codes are those of the README. The package has no function for `audit attack`, whose code is 14."""
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("Exit codes:")[1].split("\n\n")[0]
+    codes = {int(code) for code in re.findall(r"(?:^|·)\s(\d+) ", table)}
+    assert codes >= {0, 14} and set(errors.BY_EXIT_CODE) == codes - {0, 14}
     assert type(errors.error(-9, "killed")) is onnx_audit.AuditError
 
 
@@ -243,6 +283,21 @@ def test_a_model_in_memory(plain: Path, images: Path, report: onnx_audit.Report)
     assert in_memory.json["scores"] == report.json["scores"]
     with pytest.raises(TypeError, match="found int"):
         onnx_audit.audit(3, images)
+
+
+def test_the_name_of_a_graph_chooses_no_folder(plain: Path, tmp_path: Path):
+    onnx = pytest.importorskip("onnx")
+    from onnx_audit.model import as_file
+
+    model = onnx.load(plain)
+    for name in (str(tmp_path / "prod"), "../x", "a/b", "..", "", "𝒜" * 100):
+        model.graph.name = name
+        with as_file(model) as path:
+            file = Path(path)
+            assert file.parent.name.startswith("onnx-audit-"), name
+            assert [*file.parent.iterdir()] == [file] and onnx.load(file) == model
+            assert re.fullmatch(r"\w[\w.-]*\.onnx", file.name), name
+        assert not file.parent.exists() and not any(tmp_path.iterdir())
 
 
 def test_a_module_is_exported_with_any_batch(images: Path):

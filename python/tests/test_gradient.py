@@ -68,14 +68,16 @@ def test_the_module_is_a_part_of_autograd(pair):
     torch.testing.assert_close(results[0][0], 10 * expected.detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_the_estimator_has_autograd_s_gradient(pair):
+@pytest.mark.parametrize("labelled", [[0, 1, 2, 3], [0, 3]])
+def test_the_estimator_has_autograd_s_gradient(pair, labelled):
+    """Also if the gallery lacks classes."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("art")
     from onnx_audit.art import RetrievalEstimator
     from onnx_audit.torch import Retrieval
 
     net, gradient = pair
-    gallery, labels = torch.randn(10, 8), torch.arange(10) % 4
+    gallery, labels = torch.randn(10, 8), torch.tensor(labelled)[torch.arange(10) % len(labelled)]
     image, classes = torch.rand(3, 3, 16, 16, requires_grad=True), torch.tensor([2, 0, 1])
     logits = Retrieval(net, gallery, labels)(image)
     torch.nn.functional.cross_entropy(logits, classes, reduction="sum").backward()

@@ -46,6 +46,24 @@ def test_a_model_that_is_not_fails_with_the_report_s_words(pytester, run, plain,
     result.stdout.no_fnmatch_line("*never reached*")
 
 
+@pytest.mark.parametrize(
+    ("rules", "outcome"),
+    [
+        (["benign.r1=101"], {"failed": 1}),
+        ("benign.r1=101", {"failed": 1}),
+        ({"benign.r1": 101}, {"failed": 1}),
+        (["benign.r1=1", "ers=0"], {"passed": 1}),
+        (None, {"passed": 1}),
+    ],
+)
+def test_bounds_are_added_to_the_rules_of_fail_under(pytester, run, plain, images, rules, outcome):
+    pytester.makepyfile(text(plain, images, f"ars=0, fail_under={rules!r}"))
+    result = run()
+    result.assert_outcomes(**outcome)
+    if "failed" in outcome:
+        result.stdout.fnmatch_lines(["*benign.r1 * required 101*"])
+
+
 def test_an_audit_that_ends_in_an_error_is_not_a_pass(pytester, run, images):
     pytester.makepyfile(text(Path("nowhere.onnx"), images, "clean_r1=1"))
     result = run()
