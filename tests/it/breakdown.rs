@@ -271,7 +271,7 @@ fn groups_come_from_the_manifest() {
     let refused = run(&without, "--fail-under attack.ES:R.worst_group=30").unwrap_err();
     says(&refused.message, &["attack.ES:R.worst_group", "can't measure", "name no groups", "column `group`"]);
     let refused = run(&without, "--fail-under robust_r1.worst_class=30").unwrap_err();
-    says(&refused.message, &["robust_r1.worst_class", "a class counts with 10 attacked queries"]);
+    says(&refused.message, &["robust_r1.worst_class", "a class needs 10 attacked queries"]);
     // The same images in other groups are another division; without groups they have none.
     let plain = run(&without, "--strong-sample off").unwrap();
     assert_eq!(plain.data.sha256, report.data.sha256);

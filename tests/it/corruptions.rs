@@ -9,9 +9,11 @@ use audit::corruption::rotation::rotated;
 use audit::corruption::{CORRUPTIONS, Corruption, Picture};
 use audit::data::{Dataset, Preparation};
 use audit::judge::compare::mismatches;
+use audit::judge::corruption;
 use audit::record::Report;
 use audit::report;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 fn golden() -> Value {
     serde_json::from_str(include_str!("../golden/corruptions.json")).unwrap()
@@ -128,6 +130,17 @@ fn a_suite_measures_retrieval_under_corruptions() {
     let clean = found.benign.as_ref().unwrap();
     assert!((all.clean_r1 - clean.r1).abs() < 1e-9 && (all.clean_map - clean.map).abs() < 1e-9);
     assert!(all.rows.iter().all(|row| row.same_eps.is_none()), "without MIN there is no ε");
+    // With it there is one, but not for fewer than 10 queries, which have no interval.
+    let with_eps = |report: &Report| {
+        let all = corruption::corruptions(report).unwrap();
+        all.rows.iter().filter(|row| row.same_eps.is_some()).count()
+    };
+    let mut smallest = found.clone();
+    smallest.outcomes.iter_mut().for_each(|o| o.attack = "MIN".into());
+    assert_eq!(with_eps(&smallest), 10);
+    let few: BTreeSet<String> = smallest.outcomes.iter().take(9).map(|o| o.query.clone()).collect();
+    smallest.corrupted.retain(|c| few.contains(&c.query));
+    assert_eq!(with_eps(&smallest), 0);
 }
 
 /// Retrieval, against Python with ONNX Runtime and NumPy. A near tie may fall either way: one of 60 queries
@@ -191,6 +204,8 @@ fn reports_gate_and_comparison_know_corruptions() {
         let text = rendered(&found, extension);
         says(&text, &["atural corruptions of 24 queries, no attacker", "rotation", "ε of attack"]);
     }
+    let text = rendered(&found, "md");
+    assert!(text.lines().any(|line| line.contains("| ε of attack |") && line.contains("/255 |")), "{text}");
     let text = std::fs::read_to_string(&page).unwrap();
     assert_eq!(text.matches("alt=\"jpeg ").count(), 5, "a picture at each strength");
     says(&report::terminal::render(&found), &["Natural corruptions of 24 queries", "ε of attack"]);

@@ -41,6 +41,21 @@ fn with_strong(mut report: Report, left: usize) -> Report {
     report
 }
 
+/// [`with_strong`] at 8/255, with a ladder of ε: the queries that fail do so from 2/255 on.
+fn with_ladder(name: &str, left: usize) -> Report {
+    let mut report = with_strong(crate::report_fixture::report(1.2), left);
+    report.model.path = format!("{name}.onnx");
+    report.suite.eps = 8.0 / 255.0;
+    report.suite.ladder = Some(5);
+    for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1") {
+        let size = (o.after.hit == Some(false)).then_some(2.0 / 255.0);
+        o.enough = Some(Enough { size, as_file: size, ..Enough::default() });
+    }
+    let found = ladder::ladder(&report);
+    report.scores.robust_r1.as_mut().unwrap().ladder = found;
+    report
+}
+
 /// The strong search leaves no query correct, and ES, LTM and GTM leave the same half. No bound on these
 /// attacks, or on scores with them, is met.
 #[test]
@@ -292,12 +307,15 @@ fn every_number_of_a_report_can_be_demanded() {
             let bound = if metric.lower_is_better { 2.0 * value - bound } else { bound };
             run(&dir, ["gate", &file, flag, &format!("{name}={bound}")]).ended(code);
         }
-        // Paired, every attacked metric has an interval of its change.
+        // Paired, every attacked metric has an interval of its change, and so have corrupted queries. How far
+        // two numbers differ that are above the largest ε is unknown.
         let out =
             run(&dir, ["gate", &file, "--baseline", &file, "--max-drop", &format!("{name}=0")]).ended(0).out;
         let passed = format!("  pass  {name} ");
         let line = out.lines().find(|l| l.starts_with(&passed)).unwrap_or_else(|| panic!("{out}"));
-        assert_eq!(line.contains("95 %"), metric.attacked(), "{line}");
+        let corrupted = matches!(metric.needs, Needs::Corruption(_));
+        let expected = (metric.attacked() || corrupted) && !metric.row(&full).is_above();
+        assert_eq!(line.contains("95 %"), expected, "{line}");
     }
 }
 
@@ -526,7 +544,7 @@ fn the_most_robust_model_is_named_or_why_none_is() {
     assert!(three.starts_with(&format!("{first}20.0 of c.onnx (+")), "{three}");
     says(&three, &[" and 16.7 of a.onnx"]);
     let close = answer(&[a.clone(), c.clone()]);
-    let apart = "of c.onnx is 20.0, not significantly above 16.7 of a.onnx (+3.3, 95 % +0.0 …";
+    let apart = "of c.onnx is 20.0, not significantly different from 16.7 of a.onnx (+3.3, 95 % +0.0 …";
     says(&close, &["Undecided which model is the most robust", apart]);
     // Two models of one name are told apart by their reports.
     let mut same = b.clone();
@@ -540,6 +558,10 @@ fn the_most_robust_model_is_named_or_why_none_is() {
         says(&found, why);
     };
     unsure(&|r| r.scores.robust_r1 = None, &["b.onnx has no robust R@1 (--strong-sample off)"]);
+    let mut first = a.clone();
+    first.scores.robust_r1 = None;
+    let lacks = "Undecided which model is the most robust: a.onnx has no robust R@1 (--strong-sample off)";
+    says(&answer(&[first, b.clone()]), &[lacks]);
     let different = ["under different ε: ", "b.onnx 66.7 at 25.5/255", "a.onnx 16.7 at 77/255"];
     unsure(&|r| r.suite.eps = 0.1, &different);
     let other_queries = ["b.onnx and a.onnx attacked other queries"];
@@ -554,6 +576,81 @@ fn the_most_robust_model_is_named_or_why_none_is() {
         report
     };
     says(&answer(&[without(a), without(b)]), &["no report has robust R@1", "--strong-sample off"]);
+}
+
+/// ε50 decides if all models have it under the same largest ε. If more than half of the correct queries of
+/// two models withstand that ε, robust R@1 decides, and the difference of their ε50 is unknown.
+#[test]
+fn two_models_above_the_largest_eps_are_not_alike() {
+    let dir = Temp::new();
+    let (low, high, higher) = (with_ladder("low", 10), with_ladder("high", 40), with_ladder("higher", 50));
+    let compared = |reports: [&Report; 2]| {
+        let names = reports.iter().map(|r| r.model.path.clone()).collect();
+        audit::judge::compare::of_reports(names, &reports.map(Clone::clone), None, true).unwrap()
+    };
+    let answer =
+        "high.onnx is the most robust: ε50, in 255ths, is above 8.00, against 2.00 of low.onnx (+6.00";
+    says(&compared([&low, &high]).answer, &[answer]);
+    let mut other = high.clone();
+    other.suite.eps = 4.0 / 255.0;
+    says(&compared([&low, &other]).answer, &["robust R@1 was measured under different ε: "]);
+
+    let both = compared([&high, &higher]);
+    let answer =
+        "higher.onnx is the most robust: robust R@1 at 8/255 is 83.3, against 66.7 of high.onnx (+16.7";
+    says(&both.answer, &[answer]);
+    let text = one_line(&audit::feature::compare::render(&both, false));
+    says(&text, &["higher.onnx 83.3 above 8.00 ", " eps50 above 8.00 above 8.00 – – no interval"]);
+
+    let (base, file) = (save(&dir, "base.json", &high), save(&dir, "r.json", &higher));
+    let gate = ["gate", &file, "--baseline", &base, "--max-drop", "eps50=0.1"];
+    let told = "above 8.00, baseline above 8.00: both are above the largest ε that was searched\n";
+    says(&run(&dir, gate).ended(0).out, &[told]);
+    let told = "the largest ε that was searched, which does not show the required 10";
+    says(&run(&dir, ["gate", &file, "--fail-under", "eps50=10"]).ended(10).out, &[told]);
+
+    // Every format says that it is above.
+    says(&rendered(&higher, "metrics.json"), &["\"eps50\": 8.0", "\"eps50_above\": 1"]);
+    assert!(!rendered(&low, "metrics.json").contains("_above"));
+    let sarif: Value = serde_json::from_str(&rendered(&higher, "sarif")).unwrap();
+    assert_eq!(sarif["runs"][0]["properties"]["eps50"]["above"], true);
+    audit::report::model_card::write(&higher, &dir.join("README.md")).unwrap();
+    says(&dir.text("README.md"), &["above: true", "value: 8.0"]);
+}
+
+/// A resistance rests on the queries that could get worse, and not on all.
+#[test]
+fn a_resistance_of_few_queries_meets_no_bound() {
+    let dir = Temp::new();
+    let mut report = crate::report_fixture::report(0.5);
+    report.attacks.iter_mut().find(|a| a.code == "CA-").unwrap().counted = Some(3);
+    let file = save(&dir, "r.json", &report);
+    for metric in ["attack.CA-.resistance", "attack.CA-.table"] {
+        let out = run(&dir, ["gate", &file, "--fail-under", &format!("{metric}=1")]).ended(10).out;
+        says(&out, &["withheld: it rests on 3 queries, fewer than 10, so that it meets no bound"]);
+    }
+    run(&dir, ["gate", &file, "--fail-over", "attack.CA-=99"]).ended(0);
+}
+
+/// Two of 201 clean queries are lost, which chance explains if the 201 are a sample.
+#[test]
+fn a_drop_of_sampled_clean_recall_counts_beyond_chance_only() {
+    let dir = Temp::new();
+    let sampled = |name: &str, wrong: usize, sampling: Option<&str>| {
+        let mut report = with_clean(crate::report_fixture::report(0.5), wrong);
+        report.benign.as_mut().unwrap().sampling = sampling.map(String::from);
+        save(&dir, name, &report)
+    };
+    for (sampling, code) in [(Some("a sample"), 0), (None, 11)] {
+        let (base, other) = (sampled("base.json", 10, sampling), sampled("other.json", 12, sampling));
+        let gate = ["gate", &other, "--baseline", &base, "--max-drop", "benign.r1=0.5"];
+        let out = run(&dir, gate).ended(code).out;
+        assert_eq!(out.contains("(95 % -"), sampling.is_some(), "{out}");
+    }
+    // A change that rounds to the tolerance has more digits.
+    let (base, other) = (sampled("base.json", 0, None), sampled("other.json", 21, None));
+    let gate = ["gate", &other, "--baseline", &base, "--max-drop", "benign.r1=10.4"];
+    says(&run(&dir, gate).ended(11).out, &["-10.448, worse by more than the tolerance 10.4"]);
 }
 
 /// If a score is missing on one side, the gate must not check only the rest.

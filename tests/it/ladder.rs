@@ -1,6 +1,6 @@
 //! The smallest sufficient change, on whole audits: the ladder of ε and ε50.
 
-use crate::common::{Temp, audit, bundled, lasting, request, words};
+use crate::common::{Temp, audit, bundled, lasting, rendered, request, says, words};
 use audit::feature::merge;
 use audit::judge::quantity::{EPS50, Quantity, ROBUST};
 use audit::pipeline::Embedded;
@@ -114,6 +114,14 @@ fn a_ladder_in_the_euclidean_ball() {
     let rungs = found.scores.robust_r1.as_ref().unwrap().ladder.as_ref().unwrap();
     assert!(rungs.rungs.iter().all(|rung| rung.as_file.is_none()));
     assert!(rungs.rungs[0].r1 < rungs.rungs[5].r1, "{rungs:?}");
+    assert!(!rendered(&found, "md").contains("as a file"));
+    let as_file = Quantity::find("robust_r1_file@2/255").unwrap();
+    assert_eq!(as_file.value(&found), None);
+    says(&as_file.beside_ladder(&found).unwrap(), &["in the norm linf only, and this audit's is l2"]);
+    // A gate takes each name that the report lists, also of an ε above 255/255.
+    let names: Vec<&str> = Quantity::of(&found).map(|of| of.name).collect();
+    assert!(names.contains(&"robust_r1@510/255"), "{names:?}");
+    assert!(names.iter().all(|name| Quantity::find(name).is_ok()), "{names:?}");
     for o in found.outcomes.iter().filter(|o| o.before.hit == Some(true) && o.after.hit == Some(false)) {
         assert!(f64::from(o.enough.unwrap().size.unwrap()) <= 4.0 + 1e-4);
     }

@@ -8,7 +8,7 @@ use audit::judge::gate::Rules;
 use audit::judge::quantity::{Quantity, ROBUST};
 use audit::judge::row::alarm;
 use audit::record::reason::{MASKED_GRADIENTS, REASONS};
-use audit::record::{Example, Found, Outcome, Report, Retrieval, Verdict};
+use audit::record::{Example, Found, Outcome, Report, Retrieval, Surrogate, Verdict};
 use audit::report::{self, FORMATS, Target};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -74,6 +74,14 @@ fn text_from_files_stays_text() {
     }
     let page = rendered(&report, "html");
     assert!(["http://", "https://", "@import"].iter().all(|link| !page.contains(link)), "no network");
+    // A norm is text of the file too, which labels contain.
+    let mut normed = judged();
+    add_strong_search(&mut normed);
+    normed.suite.norm = NASTY.into();
+    for format in ["html", "junit.xml", "md"] {
+        let text = rendered(&normed, format);
+        assert!(!text.contains("<script>alert") && !text.contains('\u{1}'), "{format}");
+    }
     let mut broken = judged();
     let examples = broken.examples.as_mut().unwrap();
     examples.trials[0].clean = format!("{PIXEL}\" onerror=\"x");
@@ -82,7 +90,7 @@ fn text_from_files_stays_text() {
     let mut labelled = judged();
     labelled.labels = labelled.outcomes.iter().map(|o| (o.query.clone(), NASTY.to_string())).collect();
     let page = rendered(&labelled, "html");
-    assert!(page.contains("The weakest 20 of 60 queries") && page.contains("All 1 classes"));
+    assert!(page.contains("The weakest 20 of 60 queries") && page.contains("One class"));
     let escaped = |page: &str| page.matches("&lt;script").count();
     assert!(escaped(&page) > escaped(&rendered(&report, "html")) + 20);
     assert!(page.matches("<script").count() == 1 && !page.contains("<script>alert"));
@@ -93,6 +101,43 @@ fn text_from_files_stays_text() {
     for line in rendered(&report, "md").lines().filter(|l| l.starts_with('|')) {
         assert!(line.ends_with('|'), "{line}");
     }
+}
+
+/// Attacks along the gradient of another model are none along the audited model's, and black-box attacks are
+/// none either. The strong search is.
+#[test]
+fn catalogues_are_referred_to_for_what_was_done() {
+    let along = |report: &Report| {
+        let text = rendered(report, "md");
+        ["AML.T0043.000", "AML.T0043.002"].map(|id| text.contains(id))
+    };
+    let mut report = judged();
+    assert_eq!(along(&report), [true, false]);
+    report.suite.surrogate = Some(Surrogate { path: "s.onnx".into(), sha256: "ab".repeat(32) });
+    assert_eq!(along(&report), [false, true]);
+    report.suite.surrogate = None;
+    report.suite.forward_passes = Some(100);
+    assert_eq!(along(&report), [false, false]);
+    add_strong_search(&mut report);
+    assert_eq!(along(&report), [true, false]);
+}
+
+/// Trials whose rank already was the goal were attacked; the sample of the strong search may be all queries.
+#[test]
+fn only_trials_that_did_not_run_are_said_not_to_have_run() {
+    let mut report = judged();
+    let row = report.attacks.iter_mut().find(|a| a.code == "CA-").unwrap();
+    (row.counted, row.skipped) = (Some(48), 12);
+    let page = rendered(&report, "html");
+    assert_eq!(page.matches("could not be run").count(), 1, "one trial of GTM");
+    assert!(page.contains("1 could not be run") && !rendered(&report, "md").contains("(60 queries)"));
+    report.attacks.iter_mut().find(|a| a.code == "CA-").unwrap().skipped = 15;
+    says(&rendered(&report, "html"), &["3 could not be run"]);
+
+    add_strong_search(&mut report);
+    says(&rendered(&report, "md"), &["on a sample of 32 queries"]);
+    report.suite.queries = 32;
+    says(&rendered(&report, "md"), &["on all 32 queries"]);
 }
 
 #[test]

@@ -198,8 +198,8 @@ fn listed(row: &Row) -> Option<Shown> {
 
 /// The numbers that every surface is compared with.
 fn rows(report: &Report) -> Vec<(Place, Row)> {
-    let headlines =
-        [CLEAN_R1, ARS, ERS, ARS_STRONG, Quantity::robust(report)].map(|of| (Headline, of.row(report)));
+    let headlines = [CLEAN_R1, ARS, ERS, ARS_STRONG, Quantity::robust(report), EPS50]
+        .map(|of| (Headline, of.row(report)));
     let of_attack = |code: &str| {
         let after = Quantity::find(&format!("attack.{code}")).map(|of| (After, of.row(report)));
         let resistance = Quantity::find(&format!("attack.{code}.resistance"));
@@ -702,7 +702,8 @@ fn page_has_no_withheld_baseline(what: &str, report: &Report) {
         |name: &str| rows(report).iter().any(|(place, row)| *place == Headline && row.quantity.name == name);
     let mut expected: Vec<String> = drops
         .filter(|check| ours(&check.metric) && !check.text.starts_with("withheld"))
-        .map(|check| format!("baseline {:.1}", check.baseline.unwrap()))
+        .map(|check| Quantity::find(&check.metric).unwrap().show(check.baseline.unwrap()))
+        .map(|baseline| format!("baseline {baseline}"))
         .collect();
     let cards = page.split("<div class=\"card score").skip(1);
     let intervals = cards.map(|card| between(card, "<div class=\"interval\">", "<br>").unwrap().0);

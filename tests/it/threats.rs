@@ -46,13 +46,14 @@ fn reports_say_what_bounds_perturbations() {
     assert_eq!(patch.suite.mask.as_ref().unwrap().path, None);
     for (found, bounds) in [
         (&length, "2.00000 (l2)"),
-        (&within, &format!("1.00000 (255.0/255) within the mask {mask} (50.0 % of the area)")),
+        (&within, &format!("1.00000 (255/255) within the mask {mask} (50.0 % of the area)")),
         (&patch, "1.50000 (l2) within a patch of 10.0 % of the area, at a place drawn for each query"),
     ] {
         says(&one_line(&report::terminal::render(found)), &[bounds]);
         for extension in ["html", "md"] {
             says(&one_line(&rendered(found, extension)), &[bounds]);
         }
+        assert!(!rendered(found, "cdx.json").contains(" in l2"));
     }
     for (i, a) in [&usual, &length, &within, &patch].iter().enumerate() {
         for b in [&usual, &length, &within, &patch].iter().skip(i + 1) {

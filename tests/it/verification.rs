@@ -204,7 +204,7 @@ fn groups_of_pairs_have_a_gate() {
     let suite = folder.file("few.yaml", text);
     let gate = "--fail-over attack.IMPERSONATE.worst_group=100 --max-queries";
     let few = run(&folder, &suite, &format!("{gate} 6")).unwrap_err().message;
-    says(&few, &["attack.IMPERSONATE.worst_group", "a group counts with 10 attacked queries"]);
+    says(&few, &["attack.IMPERSONATE.worst_group", "a group needs 10 attacked queries"]);
     let found = run(&folder, &suite, &format!("{gate} 60")).unwrap();
     for code in ["DODGE", "IMPERSONATE"] {
         let of = &verification(&found).group_of[code];

@@ -39,10 +39,11 @@ const fn entry(
 }
 
 /// Every entry.
-const REFERENCES: [CatalogueEntry; 9] = [
+const REFERENCES: [CatalogueEntry; 10] = [
     entry(ATLAS, "AML.T0043", "images are changed so that the model is mistaken", attacked),
-    entry(ATLAS, "AML.T0043.000", "along the model's gradient", |r| attacked(r) && !r.estimated()),
+    entry(ATLAS, "AML.T0043.000", "along the model's gradient", along_gradient),
     entry(ATLAS, "AML.T0043.001", "by the model's answers alone", blind),
+    entry(ATLAS, "AML.T0043.002", "made on another model", |r| attacked(r) && r.suite.surrogate.is_some()),
     entry(AISVS, "C11.1.3", "adversarial robustness", attacked),
     entry(AISVS, "C11.1.4", "adversarial robustness", attacked),
     entry(AISVS, "C3.2.2", "tests before a model is released", |r| r.gate.is_some()),
@@ -53,6 +54,14 @@ const REFERENCES: [CatalogueEntry; 9] = [
 
 fn attacked(report: &Report) -> bool {
     !report.outcomes.is_empty()
+}
+
+/// Whether trials were attacked along the audited model's own gradient: by the attacks of the suite, or by
+/// the strong search beside black-box attacks.
+fn along_gradient(report: &Report) -> bool {
+    let strong = || report.outcomes.iter().any(|o| o.members.is_some());
+    let own = !report.estimated() && report.suite.surrogate.is_none();
+    attacked(report) && own && (report.suite.forward_passes.is_none() || strong())
 }
 
 /// Whether trials were attacked without the gradient: all of them, or by a member of the strong search.

@@ -35,7 +35,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         let text = escape(&f.line());
         test_case(
             "scores",
-            &f.label,
+            &escape(&f.label),
             if f.row.value.is_none() { skipped_because(&text) } else { system_out(&text) },
         )
     });

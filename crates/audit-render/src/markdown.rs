@@ -40,7 +40,7 @@ pub fn render(report: &Report) -> Result<Vec<u8>> {
         out += ".\n\n";
     }
     out.extend(report.gate.as_ref().map(verdict));
-    out += "| | 0–100, higher is more robust | 95 % interval | queries | |\n|---|--:|--:|--:|---|\n";
+    out += "| | higher is more robust | 95 % interval | queries | |\n|---|--:|--:|--:|---|\n";
     headlines(report).iter().for_each(|f| out += &first(f));
     out.push('\n');
     if let Some(rungs) = ladder(report) {
@@ -75,11 +75,14 @@ pub fn render(report: &Report) -> Result<Vec<u8>> {
         escape(&s.name),
         s.form,
         s.protocol,
-        bound(s),
-        stepping(report),
-        strong_sample(report)
-            .map_or(String::new(), |sample| format!("; {} {sample}", Quantity::robust(report).label)),
-        report.model.preprocessing.words(),
+        escape(&bound(s)),
+        escape(&stepping(report)),
+        strong_sample(report).map_or(String::new(), |sample| format!(
+            "; {} {}",
+            Quantity::robust(report).label,
+            escape(&sample)
+        )),
+        escape(&report.model.preprocessing.words()),
         escape(&s.queries_in_words()),
         report.data.images,
         report.data.in_classes(),

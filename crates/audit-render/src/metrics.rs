@@ -21,6 +21,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         if row.state == State::Withheld {
             all.insert(format!("{name}_withheld"), 1.into());
         }
+        if row.is_above() {
+            all.insert(format!("{name}_above"), 1.into());
+        }
         if let Some(value) = row.value {
             all.insert(name, value.into());
         }

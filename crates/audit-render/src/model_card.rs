@@ -128,9 +128,12 @@ fn result(report: &Report) -> Value {
     let metric = |f: &Headline| {
         let (row, of) = (&f.row, f.row.quantity);
         let value = row.value?;
-        let rounded = (value * 10.0).round() / 10.0;
+        let rounded = of.show(value).parse::<f64>().unwrap_or(value);
         let remark = f.mark().map(|mark| format!(", {mark}")).unwrap_or_default();
         let mut args = json!({ "queries": row.queries });
+        if row.is_above() {
+            args["above"] = true.into();
+        }
         if let Some((low, high)) = row.interval {
             args["interval_95"] =
                 json!([of.show(low), of.show(high)].map(|v| v.parse::<f64>().unwrap_or(f64::NAN)));

@@ -140,6 +140,7 @@ fn properties(report: &Report) -> Value {
         bag[f.row.quantity.name] = json!({
             "name": f.label,
             "value": f.row.value,
+            "above": f.row.is_above(),
             "interval": f.row.interval,
             "queries": f.row.queries,
             "text": f.line()

@@ -470,7 +470,11 @@ fn remarks<'h>(first: impl Iterator<Item = &'h Headline>) -> Vec<String> {
 
 /// Remarks below the first numbers, a line each.
 fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
-    let mut lines = vec!["0–100, higher is more robust".to_string()];
+    let direction = match first.iter().any(|f| f.row.quantity == EPS50) {
+        true => "higher is more robust; all but ε50 are 0–100",
+        false => "0–100, higher is more robust",
+    };
+    let mut lines = vec![direction.to_string()];
     lines.extend(remarks(first.iter()));
     let table = ARS_TABLE.row(report);
     if table.value.is_some() {

@@ -1,7 +1,7 @@
 //! How numbers are formatted in every report for people.
 
 use audit_report::facts::measures::FIRST;
-use audit_report::facts::term::Term;
+use audit_report::facts::term::{Averaging, Term};
 use audit_report::facts::{self, FACTS, Facts, Norm, Schedule, SmallestWords, is_robust_term};
 use audit_report::judge::breakdown::{self, WeakPart, Weakest};
 use audit_report::judge::compare::{ComparedModel, ComparedValue, Comparison};
@@ -64,10 +64,18 @@ pub fn label_at(term: &Term, budget: Option<&str>) -> String {
     }
 }
 
+/// Number of trials of a row that could not be run. Those whose rank already was the attacker's goal were
+/// attacked, although the report counts them as skipped.
+pub fn not_run(row: &Attack) -> usize {
+    let by_trial = Term::find(&row.code).is_some_and(|term| term.resistance == Some(Averaging::Trials));
+    let at_goal = row.queries - row.counted.unwrap_or(row.queries).min(row.queries);
+    if by_trial { row.skipped.saturating_sub(at_goal) } else { row.skipped }
+}
+
 /// The label of a row's numbers. A row of fewer queries than the report's says of how many.
 pub fn measures(report: &Report, row: &Attack) -> String {
     match row.queries {
-        sample if sample + row.skipped < report.suite.queries => {
+        sample if sample + not_run(row) < report.suite.queries => {
             format!("{} ({sample} queries)", label(report, row))
         }
         _ => label(report, row),
@@ -121,19 +129,20 @@ pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) 
 }
 
 /// Robust R@1 on the ladder of ε; `None` if the suite has none. Images of whole grey levels have columns of
-/// their own, if others were attacked too.
+/// their own, if they were measured and others were attacked too.
 pub fn ladder(report: &Report) -> Option<Grid> {
     let of = report.scores.robust()?.ladder.as_ref()?;
+    let files = file_column(report).is_some();
     let rows = of.rungs.iter().map(|rung| {
         let numbers = Quantity::at_rung(report, rung);
         let at = size(&report.suite.norm, f64::from(rung.eps), 2);
         let cells =
             |row: Row| [row.cell(), row.spread().filter(|_| row.value.is_some()).unwrap_or(DASH.into())];
-        let shown = numbers.iter().take(if in_files(report) { 1 } else { numbers.len() });
+        let shown = numbers.iter().take(if files { numbers.len() } else { 1 });
         std::iter::once(at).chain(shown.flat_map(|number| cells(number.row(report)))).collect()
     });
     let head = ["ε", Quantity::robust(report).label, "95 %", "as a file", "95 %"];
-    Some(Grid::new(if in_files(report) { &head[..3] } else { &head }, &[], rows))
+    Some(Grid::new(if files { &head[..] } else { &head[..3] }, &[], rows))
 }
 
 /// Whether the attacked images are files, so that every number is about files.
@@ -156,6 +165,7 @@ pub fn file_column(report: &Report) -> Option<&'static str> {
 pub fn about_ladder(report: &Report) -> String {
     let of_files = match (report.suite.space, report.suite.file_column) {
         (Space::File, _) => "of the changed files, each at its own size. Below 1/255 no file differs",
+        (Space::Input, _) if file_column(report).is_none() => "",
         (Space::Input, Space::File) => {
             "as a file: the photograph itself is changed, at its own size and by at most ε, and measured from the saved file. \
              The resize does not enlarge a change, but for rounding and the negative weights of bicubic, so this number is \
@@ -166,7 +176,8 @@ pub fn about_ladder(report: &Report) -> String {
              is no such image. --space file attacks photographs at their own size"
         }
     };
-    format!("{} by {}, in %; {of_files}", Quantity::robust(report).label, bounded(report))
+    let of_files = if of_files.is_empty() { String::new() } else { format!("; {of_files}") };
+    format!("{} by {}, in %{of_files}", Quantity::robust(report).label, bounded(report))
 }
 
 /// What ε bounds, in words.
@@ -210,6 +221,11 @@ pub fn smallest(found: &Smallest) -> String {
 /// Classes or groups that a report for people names of an attack.
 const NAMED: usize = 3;
 
+/// A number of classes or groups.
+fn counted(number: usize, by: &Division) -> String {
+    format!("{number} {}", if number == 1 { by.name } else { by.several })
+}
+
 /// The weakest classes or groups under an attack: `class03 17 of 20, class07 12 of 18`.
 fn worst(found: &Weakest) -> String {
     let each = found.rows.iter().take(NAMED);
@@ -235,10 +251,9 @@ pub fn weakest(report: &Report) -> Vec<String> {
         let left_out = if left_out.is_empty() { left_out } else { format!("; left out: {left_out}") };
         let (low, high) = found.interval();
         Some(format!(
-            "weakest of {} {} under {}, by the correct queries that fail: {} (95 % for the weakest of all {low:.1} – {high:.1} \
+            "weakest of {} under {}, by the correct queries that fail: {} (95 % for the weakest of all {low:.1} – {high:.1} \
              %){left_out}",
-            found.rows.len(),
-            by.several,
+            counted(found.rows.len(), by),
             found.attack(),
             worst(found)
         ))
@@ -254,7 +269,7 @@ pub fn weakest_by_attack(report: &Report) -> Option<Grid> {
             found.attack().to_string(),
             worst(&found),
             format!("{low:.1} – {high:.1}"),
-            format!("{} {}", found.rows.len(), found.by.several),
+            counted(found.rows.len(), found.by),
             found.too_few.to_string(),
             found.none_correct.to_string(),
         ]
@@ -302,17 +317,25 @@ pub fn capital(text: &str) -> String {
     chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
 }
 
-/// The bound of perturbations. For the largest change of a pixel it is also a fraction: `0.30196 (77.0/255)`.
+/// The bound of perturbations. For the largest change of a pixel it is also a fraction: `0.30196 (77/255)`.
 pub fn bound(suite: &SuiteRecord) -> String {
     let eps = suite.eps;
-    match Norm::find(&suite.norm) {
-        Ok(ball) if ball.is_box => format!("{eps:.5} ({:.1}/255){}", 255.0 * eps, within(suite)),
-        _ => format!("{eps:.5} ({}){}", suite.norm, within(suite)),
+    match is_box(suite) {
+        true => format!("{eps:.5} ({}){}", suite.budget(), within(suite)),
+        false => format!("{eps:.5} ({}){}", suite.norm, within(suite)),
     }
+}
+
+/// Whether ε bounds the change of each value.
+fn is_box(suite: &SuiteRecord) -> bool {
+    Norm::find(&suite.norm).is_ok_and(|norm| norm.is_box)
 }
 
 /// The bound, always with the name of the norm.
 pub fn bound_in_norm(suite: &SuiteRecord) -> String {
+    if !is_box(suite) {
+        return bound(suite);
+    }
     let size = bound(&SuiteRecord { mask: None, space: Space::Input, ..suite.clone() });
     format!("{size} in {}{}", suite.norm, within(suite))
 }
@@ -374,7 +397,11 @@ pub fn strong_sample(report: &Report) -> Option<String> {
     let robust = report.scores.robust().filter(|_| other)?;
     let search = strong_search([audit_report::facts::R1.code].into_iter(), 1);
     let at = report.suite.budget();
-    Some(format!("at {at} by {search} on a sample of {} queries", robust.queries))
+    let queries = match robust.queries >= report.suite.queries {
+        true => format!("all {} queries", robust.queries),
+        false => format!("a sample of {} queries", robust.queries),
+    };
+    Some(format!("at {at} by {search} on {queries}"))
 }
 
 /// The strong search on the attacks with these terms. A member that several attacks have counts once.
@@ -447,11 +474,13 @@ pub const ROW_HEADS: [&str; 4] = ["candidate", "baseline", "change", "95 %"];
 pub fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
     let metric = row.metric;
     let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
+    // How far two numbers differ that are both larger than the largest ε is unknown.
+    let unknown = row.above && base.is_some_and(|b| b.above);
     let base_eps = base.and_then(|b| b.eps.as_ref()).filter(|eps| row.eps.as_ref() != Some(eps));
     [
         value_of(row),
         base.map_or(DASH.into(), value_of) + &base_eps.map_or(String::new(), |eps| format!(" at {eps}")),
-        row.difference.map_or(DASH.into(), |d| metric.show_change(d.value)),
+        row.difference.filter(|_| !unknown).map_or(DASH.into(), |d| metric.show_change(d.value)),
         row.difference.and_then(|d| d.interval).map_or(DASH.into(), |(low, high)| {
             format!("{} … {}", metric.show_change(low), metric.show_change(high))
         }),

@@ -2,7 +2,7 @@
 
 use super::page;
 use crate::Result;
-use crate::judge::compare::{ComparedValue, Comparison};
+use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
 use crate::report::markdown::table;
 use crate::report::view::{
@@ -33,20 +33,29 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
         out.push('\n');
     }
     let columns = compared_first(comparison);
-    let first = columns[0].1.chars().count().max(10) + 2;
-    // All but the first take eleven columns, and all together 78.
-    let name = 78 - first - 11 * (columns.len() - 1);
-    let line = |model: &str, cells: Vec<String>| {
-        let cells = cells.iter().enumerate();
+    let heads: Vec<String> = columns.iter().map(|(_, head)| head.clone()).collect();
+    let of_model = |m: &ComparedModel| -> Vec<String> {
+        columns.iter().map(|(of, _)| marked(compared(comparison, m, of))).collect()
+    };
+    let numbers: Vec<Vec<String>> = comparison.models.iter().map(of_model).collect();
+    let widest = |i: usize| longest(std::iter::once(&heads[i]).chain(numbers.iter().map(|row| &row[i])));
+    let wide = |i: usize| if i == 0 { widest(i).max(10) + 2 } else { (widest(i) + 1).max(11) };
+    let narrow = |i: usize| widest(i) + 2;
+    let mut widths: Vec<usize> = (0..heads.len()).map(wide).collect();
+    // All together take 78 columns, and a name needs 20 of them.
+    if widths.iter().sum::<usize>() > 78 - 20 {
+        widths = (0..heads.len()).map(narrow).collect();
+    }
+    let name = 78usize.saturating_sub(widths.iter().sum()).max(20);
+    let line = |model: &str, cells: &[String]| {
         let cells: String =
-            cells.map(|(i, cell)| format!("{cell:>0$}", if i == 0 { first } else { 11 })).collect();
+            cells.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}")).collect();
         format!("{model:<name$}{cells}\n")
     };
-    out += &line("model", columns.iter().map(|(_, head)| head.clone()).collect());
-    for m in &comparison.models {
+    out += &line("model", &heads);
+    for (m, cells) in comparison.models.iter().zip(&numbers) {
         let base = if m.base { " (baseline)" } else { "" };
         let model = brief(&m.model, name - 1 - base.len());
-        let cells = columns.iter().map(|(of, _)| marked(compared(comparison, m, of))).collect();
         out += &line(&format!("{model}{base}"), cells);
     }
     if comparison.models.iter().any(|m| columns.iter().any(|(of, _)| compared(comparison, m, of).1)) {
@@ -57,26 +66,50 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
         let (first, others) = shown(m);
         let rows: Vec<&ComparedValue> =
             first.into_iter().chain(others.iter().copied().filter(|_| all)).collect();
-        // With the shortest names a row takes 80 columns.
-        let name = rows.iter().map(|row| row_name(row).chars().count()).max().unwrap_or(0).max(19);
-        let within = if all { 30 } else { 16 };
-        let line = |metric: &str, [value, base, change, interval]: [String; 4], word: &str| {
-            let line = format!("  {metric:<name$}{value:>10}{base:>9}{change:>7}  {interval:<within$}{word}");
+        let of_row = |row: &&ComparedValue| {
+            let [value, base, change, interval] = cells(comparison, row);
+            let interval = if all { interval_of(comparison, row) } else { interval };
+            [marked((value, row.void)), base, change, interval]
+        };
+        let cells: Vec<[String; 4]> = rows.iter().map(of_row).collect();
+        let widest = |i: usize| longest(cells.iter().map(|row| &row[i])) + 1;
+        let [value, of_base, change] = [widest(0).max(10), widest(1).max(9), widest(2).max(7)];
+        let longest_name = rows.iter().map(|row| row_name(row).chars().count()).max().unwrap_or(0);
+        // With names of up to 19 characters a row takes 80 columns. Where a number takes more room, as in
+        // "above 8.00", the interval and the name take less.
+        let room = 80usize.saturating_sub(2 + value + of_base + change + 2 + LONGEST_WORD);
+        let (name, within) = match all {
+            true => (longest_name.max(19), 30),
+            false => {
+                let within = room.saturating_sub(longest_name).min(16).max(widest(3));
+                (longest_name.max(room.saturating_sub(within).min(19)), within)
+            }
+        };
+        let line = |metric: &str, cells: &[String; 4], word: &str| {
+            let [number, base_number, difference, interval] = cells;
+            let line = format!(
+                "  {metric:<name$}{number:>value$}{base_number:>of_base$}{difference:>change$}  {interval:<within$}{word}"
+            );
             line.trim_end().to_string() + "\n"
         };
         out += &format!("\n{} against {base}\n", m.model);
-        out += &line("", ROW_HEADS.map(String::from), "");
-        for row in rows {
-            let [value, base, change, interval] = cells(comparison, row);
-            let interval = if all { interval_of(comparison, row) } else { interval };
-            let value = marked((value, row.void));
-            out += &line(&row_name(row), [value, base, change, interval], row.word.brief());
+        out += &line("", &ROW_HEADS.map(String::from), "");
+        for (row, cells) in rows.iter().zip(&cells) {
+            out += &line(&row_name(row), cells, row.word.brief());
         }
         if !all && !others.is_empty() {
             out += &format!("  and {} more: resistances, and clean retrieval (--all)\n", others.len());
         }
     }
     out + &comparison.crossed.as_ref().map_or(String::new(), together)
+}
+
+/// Characters of the longest word of a row, "not significant".
+const LONGEST_WORD: usize = 15;
+
+/// Characters of the longest of these texts.
+fn longest<'t>(texts: impl Iterator<Item = &'t String>) -> usize {
+    texts.map(|text| text.chars().count()).max().unwrap_or(0)
 }
 
 /// Attacks made on one model and measured on the other, how far both agree, and what they take.

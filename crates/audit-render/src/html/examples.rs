@@ -14,7 +14,8 @@ fn first(report: &Report) -> Option<(&Examples, &Example)> {
     let examples = report.examples.as_ref()?;
     let lost = |e: &&Example| {
         let found = report.outcomes.iter().find(|o| o.attack == e.attack && o.query == e.query);
-        found.is_some_and(|o| o.before.hit == Some(true) && o.after.hit == Some(false))
+        let correct = Facts::find(&e.attack).is_ok_and(|of| of.hits_are_correct());
+        correct && found.is_some_and(|o| o.before.hit == Some(true) && o.after.hit == Some(false))
     };
     let strong = |e: &Example| Facts::find(&e.attack).is_ok_and(|of| of.strong_only);
     examples.trials.iter().filter(lost).max_by_key(|e| strong(e)).map(|e| (examples, e))

@@ -20,7 +20,7 @@ pub(super) use paper::sections as paper;
 use super::headline::{Headline, headlines};
 use super::sections::SECTIONS;
 use super::view::{
-    about, about_ladder, bound, capital, crafted, file_column, ladder, measures, numbers, stepping,
+    about, about_ladder, bound, capital, crafted, file_column, ladder, measures, not_run, numbers, stepping,
     strong_sample,
 };
 use audit_base::Result;
@@ -101,7 +101,7 @@ fn score(report: &Report, first: &Headline) -> Markup {
     let mut drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
     let row = &first.row;
     let base = drops.find(|c| c.metric == row.quantity.name && !c.withheld).and_then(|c| c.baseline);
-    let baseline = base.map(|b| format!("baseline {b:.1}"));
+    let baseline = base.map(|b| format!("baseline {}", row.quantity.show(b)));
     let details: Vec<String> = first.queries().into_iter().chain(baseline).collect();
     // A number stays with its unit.
     let remark = |text: &str| format!("{}. ", capital(text).replace(" %", "\u{a0}%"));
@@ -243,7 +243,8 @@ fn row(report: &Report, a: &Attack) -> Markup {
         tr {
             td.attack title=(about(&a.code)) {
                 b { (a.code) }
-                span { (measures(report, a)) @if a.skipped > 0 { " · " (a.skipped) " skipped" } }
+                @let not_run = not_run(a);
+                span { (measures(report, a)) @if not_run > 0 { " · " (not_run) " could not be run" } }
             }
             td.plot {
                 svg role="img" aria-label=(format!("{}: {shown_before} before, {shown_after} after", a.code)) {

@@ -22,8 +22,10 @@ pub(super) fn card(report: &Report) -> Result<Markup> {
         section.card.banner.verdict.(class) {
             h2 { (sentence(&headline)) }
             @for reason in &reasons { p { (sentence(reason)) "." } }
-            h3 { "What to do next" }
-            ol { @for (text, command) in &next { li { (sentence(text)) @if let Some(command) = command { code.line { (unbroken(command)) } } } } }
+            @if !next.is_empty() {
+                h3 { "What to do next" }
+                ol { @for (text, command) in &next { li { (sentence(text)) @if let Some(command) = command { code.line { (unbroken(command)) } } } } }
+            }
         }
     })
 }

@@ -76,10 +76,13 @@ impl<'r> Tally<'r> {
 /// Whether the first item, or the decision at a threshold, is correct without and under attack. `None` for
 /// other trials.
 fn right(o: &Outcome) -> Option<[bool; 2]> {
-    if let (Some(before), Some(after)) = (o.before.hit, o.after.hit) {
-        return Some([before, after]);
+    let objective = Facts::find(&o.attack).ok()?;
+    if let Some(both) = o.before.hit.zip(o.after.hit).filter(|_| objective.hits_are_correct()) {
+        return Some(both.into());
     }
-    let objective = Facts::find(&o.attack).ok().filter(|of| of.measured.decides)?;
+    if !objective.measured.decides {
+        return None;
+    }
     let (before, after) = objective.success(o, Form::Corrected, 2.0)?;
     Some([before < 100.0, after < 100.0])
 }
@@ -117,14 +120,14 @@ pub(super) fn section(report: &Report) -> Markup {
     );
     let content = html! {
         @if !classes.is_empty() {
-            .card { h3 { (headline("classes", classes.len(), ROWS[0])) } (of_classes(&classes)) @if all > classes.len() { p.note { (left_out) } } }
+            .card { h3 { (headline(["class", "classes"], classes.len(), ROWS[0])) } (of_classes(&classes)) @if all > classes.len() { p.note { (left_out) } } }
         } @else if all > 0 {
             p { "No class is ranked: each has fewer than " (LEAST) " attacked queries, or no correct one." }
         }
         @if let Some(grid) = weakest_by_attack(report) {
             .card { h3 { "The weakest classes and groups under each attack" } (worst(&grid)) }
         }
-        .card { h3 { (headline("queries", queries.len(), ROWS[1])) } (of_queries(&queries, report.data.has_classes())) }
+        .card { h3 { (headline(["query", "queries"], queries.len(), ROWS[1])) } (of_queries(&queries, report.data.has_classes())) }
     };
     let title = match report.data.has_classes() {
         true => "Which classes and queries fail first?",
@@ -133,10 +136,13 @@ pub(super) fn section(report: &Report) -> Markup {
     framed(title, lead, content)
 }
 
-fn headline(what: &str, all: usize, most: usize) -> String {
-    match all > most {
-        true => format!("The weakest {most} of {all} {what}"),
-        false => format!("All {all} {what}, the weakest first"),
+/// The head of a table of `all` rows, of which it shows `most` at the most. The noun is a singular and a
+/// plural.
+fn headline([one, several]: [&str; 2], all: usize, most: usize) -> String {
+    match all {
+        1 => format!("One {one}"),
+        _ if all > most => format!("The weakest {most} of {all} {several}"),
+        _ => format!("All {all} {several}, the weakest first"),
     }
 }
 
@@ -200,5 +206,24 @@ fn of_queries(queries: &[(&str, &str, Tally)], has_classes: bool) -> Markup {
                 }
             }
         } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use audit_report::record::Measures;
+
+    /// A hit of TMIN says that the nearest item is not of the named class.
+    #[test]
+    fn a_query_that_resists_a_named_class_need_not_be_correct() {
+        let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
+        let of = |attack: &str| Outcome {
+            attack: attack.into(),
+            before: hit(true),
+            after: hit(false),
+            ..Outcome::default()
+        };
+        assert_eq!([right(&of("ES")), right(&of("TMIN"))], [Some([true, false]), None]);
     }
 }

@@ -4,7 +4,7 @@ use super::{Content, Medium, Section};
 use crate::html::examples::image;
 use crate::html::page::{section, table};
 use crate::view::{Grid, capital};
-use audit_report::record::{CorruptedPictures, CorruptionRow, Corruptions, Report, SameEps};
+use audit_report::record::{CorruptedPictures, CorruptionRow, Corruptions, Report, SameEps, size};
 use maud::{Markup, html};
 
 /// The section; empty if the suite has no corruptions.
@@ -13,8 +13,8 @@ pub const SECTION: Section = Section { content, brief: true, page: Some(page) };
 fn content(report: &Report, medium: Medium) -> Content {
     let Some(found) = &report.corruptions else { return Content::default() };
     let table = match medium {
-        Medium::Terminal => ("", by_strength(found, false)),
-        Medium::Page => ("natural corruptions, by strength", by_strength(found, true)),
+        Medium::Terminal => ("", by_strength(report, found, false)),
+        Medium::Page => ("natural corruptions, by strength", by_strength(report, found, true)),
     };
     Content { sentences: vec![sentence(report, found)], tables: vec![table] }
 }
@@ -28,7 +28,7 @@ fn page(report: &Report) -> Markup {
         .card { p { (capital(&sentence(report, found))) "." } }
         details.card open {
             summary { "R@1 and mAP in %, and the ε of attacks that lower R@1 as much" }
-            (table(&by_strength(found, true)))
+            (table(&by_strength(report, found, true)))
         }
         @if let Some(pictures) = pictures { (shown(pictures)) }
     };
@@ -81,7 +81,8 @@ fn sentence(report: &Report, found: &Corruptions) -> String {
 
 /// The name of a corruption, empty below its first row; what the row is of; and a cell for each
 /// strength, with its interval where there is room.
-fn by_strength(found: &Corruptions, intervals: bool) -> Grid {
+fn by_strength(report: &Report, found: &Corruptions, intervals: bool) -> Grid {
+    let norm = report.smallest.as_ref().map_or(&report.suite.norm, |smallest| &smallest.norm);
     let (mut rows, mut parameters) = (Vec::new(), Vec::new());
     let mut add = |name: &str, of: &str, cells: Vec<String>| {
         parameters.extend((!name.is_empty()).then_some(rows.len()));
@@ -92,7 +93,7 @@ fn by_strength(found: &Corruptions, intervals: bool) -> Grid {
             Some((low, high)) => format!("{value:.1} ({low:.1} – {high:.1})"),
             None => format!("{value:.1}"),
         };
-        let size = |eps: Option<f64>| eps.map_or("more".into(), |eps| format!("{eps:.4}"));
+        let eps_of = |eps: Option<f64>| eps.map_or("more".into(), |eps| size(norm, eps, 2));
         let value = |value: f64| ((value * 1000.0).round() / 1000.0).to_string();
         let each = |cell: &dyn Fn(&CorruptionRow) -> String| group.iter().map(cell).collect::<Vec<_>>();
         add(&group[0].corruption, "parameter", each(&|row| value(row.value)));
@@ -102,11 +103,11 @@ fn by_strength(found: &Corruptions, intervals: bool) -> Grid {
             let cell = |row: &CorruptionRow, of: &dyn Fn(&SameEps) -> String| {
                 row.same_eps.as_ref().map_or(String::new(), of)
             };
-            let eps = each(&|row| cell(row, &|same| size(same.eps)));
+            let eps = each(&|row| cell(row, &|same| eps_of(same.eps)));
             add("", "ε of attack", eps);
             if intervals {
                 let within =
-                    each(&|row| cell(row, &|same| format!("{} – {}", size(same.low), size(same.high))));
+                    each(&|row| cell(row, &|same| format!("{} – {}", eps_of(same.low), eps_of(same.high))));
                 add("", "its interval", within);
             }
         }

@@ -129,6 +129,12 @@ impl Facts {
         self.sought.unwrap_or(self.decisive())
     }
 
+    /// Whether a hit of its outcomes says that the query is correct. For attacks on a named class it says
+    /// that the nearest item is of another class than that one.
+    pub fn hits_are_correct(&self) -> bool {
+        self.strong_only || self.terms.iter().any(|term| term.recall)
+    }
+
     /// Whether `term` is one of this objective's terms.
     pub fn judged_by(&self, term: &Term) -> bool {
         self.terms.contains(term)
@@ -177,5 +183,13 @@ mod tests {
             assert!(facts.terms.contains(facts.decisive()), "{facts:?}");
             assert!(facts.terms.contains(facts.sought()), "{facts:?}");
         }
+    }
+
+    #[test]
+    fn a_hit_of_an_attack_on_a_named_class_is_not_a_correct_query() {
+        for facts in [ES, LTM, GTM, R1, TOP1, MIN, UNIVERSAL] {
+            assert!(facts.hits_are_correct(), "{facts:?}");
+        }
+        assert!(!TARGETED_MIN.hits_are_correct() && !TMA.hits_are_correct());
     }
 }

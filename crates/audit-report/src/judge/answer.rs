@@ -51,8 +51,9 @@ fn spread(of: &Quantity, difference: &Difference) -> String {
     format!("{}{interval}", show(difference.value))
 }
 
-/// Decides by ε50 if every report has it, because it distinguishes models whose robust R@1 is 0 at the
-/// largest ε, and by robust R@1 otherwise. Errors: why it is undecided.
+/// Decides by ε50 if every report has it under the same largest ε, because it distinguishes models whose
+/// robust R@1 is 0 at the largest ε. Otherwise robust R@1 decides, and also if several models are above that
+/// ε, because ε50 does not distinguish them. Errors: why it is undecided.
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Result<String, String> {
     let measured =
         |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
@@ -63,16 +64,23 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
                 .into(),
         );
     }
-    let of = if models.iter().all(measured) { EPS50 } else { left };
+    let same = reports.iter().all(|report| report.suite.budget() == reports[0].suite.budget());
+    let above = models.iter().filter(|m| m.row(EPS50).is_some_and(|row| row.above)).count();
+    let of = if same && above < 2 && models.iter().all(measured) { EPS50 } else { left };
     let label = left.label;
     let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(of)).collect();
+    if rows.iter().all(Option::is_none) {
+        return Err(format!(
+            "no report has {label}. Audit with the strong search: leave out --strong-sample off"
+        ));
+    }
     let mut known: Vec<(usize, f64, &ComparedValue)> = Vec::new();
     for (i, row) in rows.into_iter().enumerate() {
         let name = names[i];
+        // The first model has no row of a number that only others have.
         let Some(row) = row else {
-            return Err(format!(
-                "no report has {label}. Audit with the strong search: leave out --strong-sample off"
-            ));
+            let why = of.row(&reports[i]).why.unwrap_or_default();
+            return Err(format!("{name} has no {label} ({why})"));
         };
         let why = row.why.as_deref().unwrap_or_default();
         match (row.state, row.value) {
@@ -130,7 +138,7 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
             beaten.join(" and ")
         )),
         (false, _) => Err(format!(
-            "{what} of {} is {value}, not significantly above {}",
+            "{what} of {} is {value}, not significantly different from {}",
             names[best.0],
             close.join(" and ")
         )),

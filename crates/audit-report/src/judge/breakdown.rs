@@ -176,7 +176,7 @@ pub fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
     match most {
         Some((_, places)) if places.len() >= LEAST => None,
         most => Some(format!(
-            "a {} counts with {LEAST} attacked queries or more, as one of fewer is low by chance, and {}. Attack more queries",
+            "a {} needs {LEAST} attacked queries, and {}. Attack more queries",
             by.name,
             most.map_or("none has any".into(), |(name, places)| format!(
                 "the largest, {name}, has {}",

@@ -147,14 +147,9 @@ pub fn of_reports(
     sort: Option<&'static Quantity>,
     anyway: bool,
 ) -> Result<Comparison> {
-    let [base, ..] = reports else {
-        return Err(Error::usage("name at least two reports to compare"));
+    let [base, _, ..] = reports else {
+        return Err(Error::usage("a comparison needs two reports or more. Name another one"));
     };
-    if reports.len() < 2 {
-        return Err(Error::usage(
-            "a comparison needs two reports or more, and one was given. Name another one",
-        ));
-    }
     let (mut cautions, mut remarks) = (Vec::new(), Vec::new());
     for (name, other) in names.iter().zip(reports).skip(1) {
         let (conditions, targets) = differences(base, other);
@@ -218,7 +213,10 @@ pub fn of_reports(
             if metric.lower_is_better && value.is_finite() { -value } else { value }
         };
         if reports.iter().all(|r| metric.value(r).is_none()) {
-            return Err(Error::usage(format!("--sort {}: no report has it", metric.name)));
+            return Err(Error::usage(format!(
+                "--sort {}: no report has it. Take a metric of `numbers` in a JSON report, such as robust_r1",
+                metric.name
+            )));
         }
         models.sort_by(|a, b| key(b).total_cmp(&key(a)));
     }

@@ -3,8 +3,8 @@
 //!
 //! - A threshold (`min`, `max`) applies to the number that the report prints.
 //! - A drop (`max_drop`) fails if the loss exceeds the tolerance *and* its paired interval excludes zero, so
-//!   that noise from the choice of queries does not fail a build. Clean metrics use all queries; for them the
-//!   tolerance alone decides.
+//!   that noise from the choice of queries does not fail a build. A clean metric of all queries has no such
+//!   noise: the tolerance alone decides.
 //! - A number that rests on fewer than 10 queries, or whose interval is too wide, is withheld and meets no
 //!   bound.
 //! - A checked number is computed again from the outcomes. A report whose outcomes contradict it is refused.
@@ -22,6 +22,9 @@ use crate::record::{Baseline, Breakdown, CheckResult, GateCheck, GateCheckKind, 
 use audit_base::error::nearest;
 use audit_base::{Error, Result};
 use serde::{Deserialize, Serialize};
+
+/// The baseline in messages.
+const BASELINE: &str = "the baseline";
 
 /// Differences up to this size are rounding errors: 58 hits of 100 are 57.99999999999999 %.
 const ROUNDING: f64 = 1e-9;
@@ -158,7 +161,8 @@ pub fn check(rule: &Rule) -> Result<()> {
         )));
     }
     if demand.max_drop.is_some_and(|d| d < 0.0) {
-        return Err(Error::usage(format!("max_drop of {name} is a tolerance: 0 or more")));
+        let drop = demand.max_drop.unwrap_or_default();
+        return Err(Error::usage(format!("max_drop of {name} is {drop}: expected 0 or more")));
     }
     if metric.lower_is_better && demand.min.is_some() {
         return Err(Error::usage(format!(
@@ -189,7 +193,7 @@ impl Verdict {
         }
         let mut checks = Vec::new();
         let recomputed = Recomputed::new("this report", report);
-        let of_baseline = baseline.map(|b| Recomputed::new("the baseline", b));
+        let of_baseline = baseline.map(|b| Recomputed::new(BASELINE, b));
         for (i, Rule { metric, demand }) in
             rules.0.iter().enumerate().filter(|(_, r)| r.demand.level != Level::Off)
         {
@@ -208,7 +212,7 @@ impl Verdict {
                 checks.extend(demand.max.map(|max| held.threshold(GateCheckKind::Max, max)));
             }
             if let (Some(tolerance), Some((base, pair))) = (demand.max_drop, &against) {
-                let before = metric.value(base).ok_or_else(|| lacks("the baseline", base, metric))?;
+                let before = metric.value(base).ok_or_else(|| lacks(BASELINE, base, metric))?;
                 let rows = [held.row.clone(), metric.row(base)];
                 let why = undecided.or_else(|| Some(format!("in the baseline {}", rows[1].undecided()?)));
                 if let Some(why) = why {
@@ -223,13 +227,16 @@ impl Verdict {
                     checks.push(GateCheck { baseline: Some(before), ..check });
                     continue;
                 }
-                let change = pair.difference(metric).ok_or_else(|| lacks("the baseline", base, metric))?;
-                // All clean queries are ranked, not a sample of them: the tolerance alone decides.
-                let interval = change.interval.filter(|_| metric.attacked());
+                let change = pair.difference(metric).ok_or_else(|| lacks(BASELINE, base, metric))?;
+                // If all clean queries are ranked, not a sample of them, the tolerance alone decides.
+                let sampled = |r: &Report| r.benign.as_ref().is_some_and(|b| b.sampling.is_some());
+                let all =
+                    matches!(metric.follows(), Follows::Clean(..)) && !sampled(report) && !sampled(base);
+                let interval = change.interval.filter(|_| !all);
                 let change = Difference { interval, ..change };
                 let refuted = strong::refuted(report, metric)
                     .or_else(|| Some(format!("in the baseline {}", strong::refuted(base, metric)?)));
-                checks.push(held.drop(tolerance, change, refuted, i < stated));
+                checks.push(held.drop(tolerance, &rows[1], change, refuted, i < stated));
             }
         }
         let baseline =
@@ -348,7 +355,7 @@ impl CheckedNumber {
                 (false, "the lowest of several is low by chance, and its interval reaches the required")
             }
             _ if found < bound - ROUNDING && self.row.is_above() => {
-                (true, "the largest ε that was searched, so that nothing shows the required")
+                (true, "the largest ε that was searched, which does not show the required")
             }
             _ if found < bound - ROUNDING => (true, "below the required"),
             _ => (false, "at least the required"),
@@ -362,7 +369,8 @@ impl CheckedNumber {
 
     /// A number that is withheld meets no bound.
     fn withheld(&self, kind: GateCheckKind, bound: f64, why: &str) -> GateCheck {
-        let text = format!("{}: {why}, which meets no bound. Audit more queries", State::Withheld.text());
+        let text =
+            format!("{}: {why}, so that it meets no bound. Audit more queries", State::Withheld.text());
         GateCheck { withheld: true, ..self.check(kind, bound, true, text) }
     }
 
@@ -371,15 +379,24 @@ impl CheckedNumber {
         let check = self.threshold(GateCheckKind::Min, bound);
         match strong::refuted(report, self.row.quantity) {
             Some(why) if check.result == CheckResult::Pass => {
-                self.check(GateCheckKind::Min, bound, true, format!("{}, but {why}", check.text))
+                let text = format!("{}, but {why}. Gate on robust_r1", check.text);
+                self.check(GateCheckKind::Min, bound, true, text)
             }
             _ => check,
         }
     }
 
-    /// Checks the number against the baseline, from which it differs by `change`. `refuted` is why one of the
-    /// two numbers is too high. A stated rule then fails; a default rule warns, and robust R@1 decides.
-    fn drop(&self, tolerance: f64, change: Difference, refuted: Option<String>, stated: bool) -> GateCheck {
+    /// Checks the number against that of the baseline, from which it differs by `change`. `refuted` is why
+    /// one of the two numbers is too high. A stated rule then fails; a default rule warns, and robust R@1
+    /// decides.
+    fn drop(
+        &self,
+        tolerance: f64,
+        base: &Row,
+        change: Difference,
+        refuted: Option<String>,
+        stated: bool,
+    ) -> GateCheck {
         let (metric, found) = (self.row.quantity, self.found);
         let drop = if metric.lower_is_better { change.value } else { -change.value };
         let beyond = drop > tolerance + ROUNDING;
@@ -392,13 +409,16 @@ impl CheckedNumber {
             (true, false) => format!("beyond the tolerance {tolerance}, but no more than chance explains"),
             (false, false) => format!("within the tolerance {tolerance}"),
         };
-        let text = format!(
-            "{}{}, baseline {}: {}{spread}, {how}",
-            metric.show(found),
-            self.eps_note(),
-            metric.show(found - change.value),
-            metric.show_change(change.value)
-        );
+        // With the usual digits, a change beyond the tolerance may look equal to it.
+        let shown = metric.show_change(change.value);
+        let rounded = shown.parse::<f64>().map(|v| if metric.lower_is_better { v } else { -v });
+        let told_apart = rounded.is_ok_and(|drop| (drop > tolerance + ROUNDING) == beyond);
+        let shown = if told_apart { shown } else { format!("{:+.*}", metric.digits + 2, change.value) };
+        let result = match self.row.is_above() && base.is_above() {
+            true => "both are above the largest ε that was searched".to_string(),
+            false => format!("{shown}{spread}, {how}"),
+        };
+        let text = format!("{}{}, baseline {}: {result}", self.row.number(), self.eps_note(), base.number());
         let check = match refuted {
             Some(why) if !failed => {
                 let level = if stated { self.level } else { Level::Warn };
@@ -406,7 +426,7 @@ impl CheckedNumber {
                     GateCheckKind::Drop,
                     tolerance,
                     true,
-                    format!("{text}, but {why}"),
+                    format!("{text}, but {why}. Gate on robust_r1"),
                 )
             }
             _ => self.check(GateCheckKind::Drop, tolerance, failed, text),
@@ -481,16 +501,22 @@ fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
 
 fn lacks(which: &str, report: &Report, metric: &'static Quantity) -> Error {
     let has: Vec<&str> = Quantity::of(report).filter(|m| m.value(report).is_some()).map(|m| m.name).collect();
-    let beside = metric.whole().beside(report.data.has_classes()).map(str::to_string);
-    if let Some(why) = beside.or_else(|| lacking(report, metric)) {
-        return Error::usage(format!("{which} has no `{}`: {why}", metric.name));
+    let whole = metric.whole();
+    let beside = whole.beside(report.data.has_classes()).map(str::to_string);
+    let unmeasured = || {
+        let row = whole.row(report);
+        row.why.filter(|_| whole.is_robust() && row.state == State::NotMeasured)
+    };
+    let save = if which == BASELINE { ". Make a new baseline: --save-baseline" } else { "" };
+    if let Some(why) = beside.or_else(|| lacking(report, metric)).or_else(unmeasured) {
+        return Error::usage(format!("{which} has no `{}`: {why}{save}", metric.name));
     }
     let note = match metric.needs {
         Needs::Score(of) => report.scores.notes.iter().find(|n| n.starts_with(&format!("no {of}: "))),
         _ => None,
     };
     Error::usage(format!(
-        "{which} has no `{}`: it is of suite {}{}. It has {} other metrics; the nearest are {}. {LISTED}",
+        "{which} has no `{}`: it is of suite {}{}. It has {} other metrics; the nearest are {}. {LISTED}{save}",
         metric.name,
         report.suite.name,
         note.map_or(String::new(), |note| format!(" ({note})")),

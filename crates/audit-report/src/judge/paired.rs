@@ -32,6 +32,10 @@ impl<'r> PairedReports<'r> {
     pub fn difference(&self, metric: &'static Quantity) -> Option<Difference> {
         let (base, candidate) = (metric.row(self.base), metric.row(self.candidate));
         let value = candidate.value? - base.value?;
+        // Of two numbers that are only known to be larger than the largest ε, the difference is unknown.
+        if base.is_above() && candidate.is_above() {
+            return Some(Difference { value, interval: None, queries: 0 });
+        }
         let (interval, queries) = self.interval(metric, base.queries.min(candidate.queries));
         Some(Difference { value, interval, queries })
     }

@@ -2,16 +2,16 @@
 
 use super::division::{DIVISIONS, Division};
 use super::ladder;
-use super::reading::{self, Reading, queries};
+use super::reading::{self, Reading, counted, queries};
 use super::score::{Means, Replicate, Resampled};
 use super::share::wilson;
 use super::stars::{self, LEVELS, Star};
-use crate::facts::is_robust_term;
 use crate::facts::term::{TERMS, Term};
+use crate::facts::{Norm, is_robust_term};
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
-    Attack, Benign, Breakdown, Corrupted, CorruptionRow, Corruptions, Report, Retrieval, Rung, ScoreName,
-    Space, reason, source,
+    Attack, Benign, Breakdown, Corrupted, CorruptionRow, Corruptions, Hub, Report, Retrieval, Rung,
+    ScoreName, Space, reason, source,
 };
 use audit_base::error::nearest;
 use audit_base::{Error, Result};
@@ -271,16 +271,21 @@ fn named(name: String) -> &'static str {
     leaked(name)
 }
 
-/// A number of a term: its value in a row of the table of attacks, and in the means of a resample.
+/// Number of queries behind a number of a row of the table of attacks.
+type Count = fn(&Attack, &Term, Option<&Hub>) -> usize;
+
+/// A number of a term: its value in a row of the table of attacks, the number of queries behind it, and its
+/// value in the means of a resample.
 fn of_term(
     term: &'static Term,
     suffix: &str,
     value: fn(&Attack) -> Option<f64>,
+    count: Count,
     mean: fn(&Means) -> Option<f64>,
 ) -> Quantity {
     let read = move |report: &Report| {
         let attack = row(report, term)?;
-        Some(Reading::new(value(attack)?, None, queries(attack, term, report.hub.as_ref())))
+        Some(Reading::new(value(attack)?, None, count(attack, term, report.hub.as_ref())))
     };
     Quantity {
         name: named(format!("attack.{}{suffix}", term.name)),
@@ -305,18 +310,18 @@ fn attacked(term: &'static Term) -> Quantity {
         read: leaked(move |report: &Report| {
             Reading::of_attack(row(report, term)?, term, report.hub.as_ref())
         }),
-        ..of_term(term, "", |attack| attack.after, |m| Some(m.after))
+        ..of_term(term, "", |attack| attack.after, queries, |m| Some(m.after))
     }
 }
 
 /// A term's resistance, averaged over trials.
 fn resistance(term: &'static Term) -> Quantity {
-    of_term(term, ".resistance", |attack| attack.resistance.per_trial, |m| m.per_trial)
+    of_term(term, ".resistance", |attack| attack.resistance.per_trial, counted, |m| m.per_trial)
 }
 
 /// A term's resistance from the ratio of means.
 fn ratio(term: &'static Term) -> Quantity {
-    let found = of_term(term, ".table", |attack| attack.resistance.table, |m| m.table);
+    let found = of_term(term, ".table", |attack| attack.resistance.table, counted, |m| m.table);
     Quantity { as_published: true, ..found }
 }
 
@@ -466,7 +471,8 @@ impl Rungs {
         let lower = name.to_lowercase();
         let (kind, eps) = RUNGS.iter().find_map(|kind| Some((kind, lower.strip_prefix(kind.prefix)?)))?;
         let number = eps.strip_suffix("/255").and_then(|levels| levels.parse::<f64>().ok());
-        Some((kind, number.filter(|eps| *eps > 0.0 && *eps <= LEVELS)))
+        // In other norms than the largest change of a pixel, ε may be larger than 255/255.
+        Some((kind, number.filter(|eps| *eps > 0.0 && eps.is_finite())))
     }
 
     /// The row at `eps`, in 255ths.
@@ -512,6 +518,10 @@ impl Rungs {
 
     /// Why there is no number at `eps`, in 255ths; `None` if there is one.
     fn not_at(&self, report: &Report, eps: f64) -> Option<String> {
+        let norm = &report.suite.norm;
+        if self.as_file && !Norm::find(norm).is_ok_and(|norm| norm.is_box) {
+            return Some(format!("files are searched for in the norm linf only, and this audit's is {norm}"));
+        }
         let most = stars::most(report);
         let levels = self.as_file || report.suite.space == Space::File;
         if eps > most {
@@ -632,7 +642,8 @@ impl Quantity {
         }
     }
 
-    /// Whether it depends on attacks, and so on the choice of queries.
+    /// Whether it depends on attacks. Retrieval without an attacker may be of a sample of the queries too:
+    /// clean R@1 of a large data set is, and so are natural corruptions.
     pub fn attacked(&self) -> bool {
         matches!(self.follows, Follows::Outcomes(_))
     }

@@ -77,6 +77,12 @@ pub(super) fn on_few(queries: usize) -> Option<String> {
     (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
 }
 
+/// Number of queries behind a resistance: those that an attack could make worse. Reports of older versions
+/// don't have it, so that all of the mean count.
+pub(super) fn counted(attack: &Attack, term: &Term, hub: Option<&Hub>) -> usize {
+    attack.counted.unwrap_or_else(|| queries(attack, term, hub))
+}
+
 /// Number of queries behind the mean of a term. An image that is crafted for many queries is measured on the
 /// held-out ones.
 pub(super) fn queries(attack: &Attack, term: &Term, hub: Option<&Hub>) -> usize {

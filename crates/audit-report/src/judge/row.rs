@@ -3,7 +3,7 @@
 //! rows only.
 
 use super::quantity::{Needs, Quantity};
-use super::reading::{Reading, on_few};
+use super::reading::{Reading, counted, on_few};
 use super::score::WIDEST;
 use super::strong;
 use crate::facts::term::Term;
@@ -233,10 +233,13 @@ impl AttackRow {
         // A term that only a later version knows is shown as it is.
         let state = row.as_ref().map_or(measured, |row| row.state);
         let shown = state != State::Withheld;
+        // The resistance may rest on fewer queries than the mean.
+        let few = known
+            .is_some_and(|term| is_robust_term(term.name) && on_few(counted(attack, term, hub)).is_some());
         AttackRow {
             after: attack.after.filter(|_| shown),
             interval: row.as_ref().map_or(attack.after_interval, |row| row.interval).filter(|_| shown),
-            resistance: attack.resistance.per_trial.filter(|_| shown),
+            resistance: attack.resistance.per_trial.filter(|_| shown && !few),
             state,
             why: row.as_ref().and_then(|row| row.why.clone()),
             digits: row.map_or(1, |row| row.quantity.digits),
@@ -286,6 +289,7 @@ fn not_measured(quantity: &Quantity, report: &Report) -> String {
         None if report.verification.as_ref().is_some_and(|found| found.listed) => {
             "a list of pairs doesn't say who is on all images".into()
         }
+        None if report.part.is_some() => "no query of this part is in the sample of the strong search".into(),
         None => "--strong-sample off".into(),
     }
 }
@@ -323,7 +327,8 @@ pub struct Difference {
     /// The candidate's value minus the baseline's.
     pub value: f64,
     /// 95 % interval by paired bootstrap. `None` if the two reports have no queries in common, or fewer than
-    /// 10, and for numbers that are no mean over queries.
+    /// 10, for numbers that are no mean over queries, and if both are only known to be larger than what is
+    /// stated.
     pub interval: Option<(f64, f64)>,
     /// Number of queries that the interval rests on.
     pub queries: usize,

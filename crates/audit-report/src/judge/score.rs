@@ -358,7 +358,7 @@ mod tests {
         near(scores.ars.as_ref().and_then(|e| e.table), (50.0 + 80.0 + 75.0 + 75.0 + 150.0 + 0.0) / 8.0);
         // Without R1 only the strong score is missing.
         assert!(
-            scores.notes.len() == 1 && scores.notes[0].starts_with("no ARS, strong: "),
+            scores.notes.len() == 1 && scores.notes[0].starts_with("no \"ARS, strong\": "),
             "{:?}",
             scores.notes
         );

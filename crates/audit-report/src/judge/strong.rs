@@ -175,7 +175,7 @@ pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
     let show = |value| ROBUST.show(value);
     hit.then(|| {
         format!(
-            "a stronger attack contradicts it: R@1 falls to {} %{} at {}. Gate on robust_r1",
+            "a stronger attack contradicts it: R@1 falls to {} %{} at {}",
             show(robust.value),
             robust.interval.map_or(String::new(), |(low, high)| format!(
                 " (95 % {} – {})",

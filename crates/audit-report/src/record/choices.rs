@@ -115,7 +115,8 @@ impl fmt::Display for ScoreName {
         f.write_str(match self {
             ScoreName::Ers => "ERS",
             ScoreName::Ars => "ARS",
-            ScoreName::ArsStrong => "ARS, strong",
+            // In quotation marks, so that a sentence does not read it as two scores.
+            ScoreName::ArsStrong => "\"ARS, strong\"",
         })
     }
 }

@@ -1,5 +1,5 @@
 //! The data that an audit writes: trials, outcomes, findings, verdicts, and the report that contains them.
-//! This module uses no other module of this crate, so that facts and judgements can depend on it.
+//! Facts and judgements depend on it. Of this crate it uses the name of the default norm, which is a fact.
 
 mod apart;
 mod choices;
