@@ -105,7 +105,10 @@ fn what_a_list_means_is_read_or_asked() {
     assert_eq!(read("list.csv", b"file,bird\na.png,x\nb c.png,x\n"), [a, b]);
     assert_eq!(read("list.csv", b"path,label,class,SPLIT\na.png,x,1,Test\nb c.png,x,2,VAL\n"), [a, b]);
     // Words of their own, though some are near a column that has a meaning.
-    assert_eq!(read("list.csv", b"path,label,name,area,sport,crop\na.png,x,1,2,3,4\nb c.png,x,1,2,3,4\n"), [a, b]);
+    assert_eq!(
+        read("list.csv", b"path,label,name,area,sport,crop\na.png,x,1,2,3,4\nb c.png,x,1,2,3,4\n"),
+        [a, b]
+    );
     let lines = br#"{"file_name": "a.png", "label": 3, "box": [1, 2]}
         {"file_name": "b c.png", "label": 3}"#;
     assert_eq!(read("list.jsonl", lines), ["3: a.png", "3: b c.png"]);

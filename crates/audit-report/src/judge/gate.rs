@@ -13,7 +13,7 @@ use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
 use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{
-    self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Quantity, ROBUST, ROBUST_TOP1,
+    self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Needs, Quantity, ROBUST, ROBUST_TOP1,
 };
 use crate::judge::row::{Difference, Row, State};
 use crate::judge::score::{self, Resampled};
