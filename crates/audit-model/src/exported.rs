@@ -191,7 +191,7 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
     card.mean = Some(json.get("image_mean").and_then(values).filter(|_| normalises).unwrap_or(vec![0.0]));
     // EfficientNet's `include_top` divides by image_std after the normalisation, so then once more.
     let top = does("include_top", class.starts_with("EfficientNet"));
-    let std = std.map(|std| match (normalises, top) {
+    let std: Option<Vec<f32>> = std.map(|std| match (normalises, top) {
         (true, true) => std.iter().map(|s| s * s).collect(),
         (true, false) | (false, true) => std,
         (false, false) => vec![1.0],

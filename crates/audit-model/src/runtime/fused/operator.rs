@@ -282,7 +282,14 @@ struct Layout {
 
 impl Steps {
     /// Computes the chain. `out` is as long as the inputs, or has the sum of each channel.
+    ///
+    /// `out` may be the memory of an input (`Exact::new` binds the next images to that of the images). Each tile
+    /// is read before it is written, so no step may read an input at another index than it writes.
     fn run(&self, full: &[&[f32]], channelwise: &[Channelwise], layout: Layout, out: &mut [f32]) {
+        // A panic here would end the process.
+        if full[0].is_empty() || layout.group == 0 {
+            return out.fill(0.0);
+        }
         let first_result = channelwise.len() + self.numbers.len();
         let mut tiles: Vec<[f32; TILE]> = vec![[0.0; TILE]; first_result + self.steps.len()];
         tiles[channelwise.len()..]

@@ -377,6 +377,7 @@ fn resize_from_asymmetric(rw: &mut Rewrite, node: &mut Node, scales: String) -> 
         let mut grown = node.clone();
         grown.inputs[2] = rw.constant(larger);
         grown.outputs = vec![rw.name("Resize")];
+        grown.name.clear();
         node.inputs[0].clone_from(&grown.outputs[0]);
         node.inputs[2] = rw.constant(smaller);
         rw.nodes.push(grown);
