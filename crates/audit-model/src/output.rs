@@ -130,8 +130,8 @@ fn inner_vectors(graph: &Graph, types: &Types, batch: usize, layout: Axes) -> Ve
         let makes = |node: &&Node| node.outputs.iter().any(|output| at.contains(output.as_str()));
         let inputs = graph.nodes.iter().filter(makes).flat_map(|node| &node.inputs).map(String::as_str);
         // In the order of the graph.
-        let read: Vec<&str> = inputs.filter(|name| !graph.constants.contains_key(*name)).collect();
-        for name in &read {
+        let next: Vec<&str> = inputs.filter(|name| !graph.constants.contains_key(*name)).collect();
+        for name in &next {
             let vector = types.get(*name).is_some_and(|(dtype, shape)| {
                 dtype.is_float() && matches!(read(shape, batch, layout), Some(Reading::Vector))
             });
@@ -139,7 +139,7 @@ fn inner_vectors(graph: &Graph, types: &Types, batch: usize, layout: Axes) -> Ve
                 found.push(name);
             }
         }
-        at = read.into_iter().collect();
+        at = next.into_iter().collect();
     }
     found.into_iter().map(|name| remedy::row("--output", name)).collect()
 }

@@ -283,8 +283,8 @@ struct Layout {
 impl Steps {
     /// Computes the chain. `out` is as long as the inputs, or has the sum of each channel.
     ///
-    /// `out` may be the memory of an input (`Exact::new` binds the next images to that of the images). Each tile
-    /// is read before it is written, so no step may read an input at another index than it writes.
+    /// `out` may be the memory of an input (`Exact::new` binds the next images to that of the images). Each
+    /// tile is read before it is written, so no step may read an input at another index than it writes.
     fn run(&self, full: &[&[f32]], channelwise: &[Channelwise], layout: Layout, out: &mut [f32]) {
         // A panic here would end the process.
         if full[0].is_empty() || layout.group == 0 {

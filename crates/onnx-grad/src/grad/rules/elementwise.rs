@@ -289,8 +289,8 @@ pub(super) fn clip_bounds(cx: &Cx) {
     }
 }
 
-/// The gradient passes strictly inside the bounds, as in PyTorch's hardtanh (its clamp passes it at the bounds
-/// too). Reads the output only.
+/// The gradient passes strictly inside the bounds, as in PyTorch's hardtanh (its clamp passes it at the
+/// bounds too). Reads the output only.
 fn clip(cx: &Cx) -> Done {
     clip_bounds(cx);
     if !cx.wants(0) {

@@ -72,8 +72,8 @@ fn max_unpool(cx: &Cx) -> Done {
     cx.give_first(cx.reshape(&g, cx.x_shape(0)))
 }
 
-/// Maximum sum of a kernel's sides, and maximum stride, at which [`compared`] is used: it makes a few nodes for
-/// each.
+/// Maximum sum of a kernel's sides, and maximum stride, at which [`compared`] is used: it makes a few nodes
+/// for each.
 const FEW: i64 = 32;
 
 /// [`to_maxima`] without the positions from the forward pool: it finds the first value of each window that

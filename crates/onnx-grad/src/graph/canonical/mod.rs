@@ -166,8 +166,8 @@ struct Rewrite<'a> {
     fresh: &'a mut usize,
 }
 
-/// Value → the index of the node that makes it, of the first nodes of [`Rewrite::nodes`]. That list only grows;
-/// who replaces it starts a new index.
+/// Value → the index of the node that makes it, of the first nodes of [`Rewrite::nodes`]. That list only
+/// grows; who replaces it starts a new index.
 #[derive(Default)]
 struct Makers {
     indexed: usize,

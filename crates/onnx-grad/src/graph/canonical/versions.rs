@@ -353,9 +353,9 @@ fn scan_of_batch(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Written)
 }
 
-/// Upsample and Resize-10 have one coordinate rule. The standard doesn't say how the nearest pixel is rounded:
-/// ONNX Runtime rounds up along an axis that shrinks, and down along others. Scales that nodes compute count as
-/// growing.
+/// Upsample and Resize-10 have one coordinate rule. The standard doesn't say how the nearest pixel is
+/// rounded: ONNX Runtime rounds up along an axis that shrinks, and down along others. Scales that nodes
+/// compute count as growing.
 fn resize_from_asymmetric(rw: &mut Rewrite, node: &mut Node, scales: String) -> Result<Raised, String> {
     let factors = rw.constants.get(&scales).and_then(Tensor::to_f32s).unwrap_or_default();
     node.inputs = vec![node.x(0)?, String::new(), scales];

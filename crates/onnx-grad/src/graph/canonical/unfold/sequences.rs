@@ -12,8 +12,8 @@ use crate::graph::sane::MOST_NODES;
 
 const POSITION: &str = "a position computed from the image";
 
-/// Maximum number of elements of all sequences together. A node that inserts an element makes a sequence of its
-/// own, so a list of n elements counts as n²/2.
+/// Maximum number of elements of all sequences together. A node that inserts an element makes a sequence of
+/// its own, so a list of n elements counts as n²/2.
 const MOST_ELEMENTS: usize = 20 * MOST_NODES;
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
