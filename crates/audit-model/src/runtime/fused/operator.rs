@@ -376,3 +376,15 @@ impl Step {
         (self.apply)(self.attrs, a, b, out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An image without pixels: groups of no values would be steps of 0, which panic.
+    #[test]
+    fn an_empty_tensor_has_an_empty_result() {
+        let steps = Steps { full: 1, numbers: vec![], steps: vec![], width: 8, sum: None };
+        steps.run(&[&[]], &[], Layout { groups: 1, group: 0 }, &mut []);
+    }
+}
