@@ -180,6 +180,22 @@ fn operators_that_were_replaced_compute_what_they_did() {
             cases.push((name, version, node, none().floats("scales", &[4], &scales)));
         }
     }
+    // Nearest rounds up along axes that shrink: at 0.75, outputs 0, 1, 2 are pixels 0, 2, 3.
+    let resized = || Node::new("Resize", &["image", "scales"], "embedding").with("mode", "nearest");
+    for (name, scales) in [
+        ("Resize-10 that shrinks", [1.0, 1.0, 0.75, 0.75]),
+        ("Resize-10 of one axis", [1.0, 1.0, 1.0, 0.75]),
+        ("Resize-10 that shrinks and grows", [1.0f32, 1.0, 0.75, 1.5]),
+    ] {
+        cases.push((name, 10, resized(), none().floats("scales", &[4], &scales)));
+    }
+    // Without the attribute that version 16 added, whose default differs.
+    let regions = Node::new("RoiAlign", &["image", "regions", "images"], "embedding")
+        .with("output_height", 2i64)
+        .with("output_width", 2i64)
+        .with("sampling_ratio", 2i64);
+    let boxes = none().floats("regions", &[2, 4], &[1.0, 2.0, 8.0, 9.0, 0.5, 0.5, 6.0, 4.0]);
+    cases.push(("RoiAlign-10", 10, regions, boxes.ints("images", &[0, 1])));
     for (name, version, node, weights) in cases {
         let mut graph = grey(vec![node], weights);
         graph.opsets.insert(String::new(), version);

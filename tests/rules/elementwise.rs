@@ -223,3 +223,14 @@ fn a_swish_in_double_precision_has_its_gradient() {
         assert!((found - s * (1.0 + x * (1.0 - s))).abs() < 1e-5, "{x}: {found}");
     }
 }
+
+/// Exponents that differ by element, one of them 0 at x = 0. PyTorch's gradients of x**p: 0, 0, 0, 3·2².
+#[test]
+fn a_power_of_zero_has_the_gradient_zero() {
+    common::load_runtime();
+    let exponents = Tensor::f32(&[4], &[0.0, 0.0, 2.0, 3.0]);
+    let nodes = vec![Node::new("Pow", &["x", "p"], "y")];
+    let (y, found, _) = gradient(nodes, &[("p", exponents)], &[4], &[0.0, 2.0, 0.0, 2.0], &[1.0; 4]);
+    assert_eq!(y, [1.0, 1.0, 0.0, 8.0]);
+    assert_eq!(found, [0.0, 0.0, 0.0, 12.0]);
+}

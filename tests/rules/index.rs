@@ -207,8 +207,8 @@ fn compress(r: &mut Rng) -> Case {
     let axis = r.int(-rank, rank - 1);
     let flat = r.bool();
     let size = if flat { size(&shape) as i64 } else { shape[((axis + rank) % rank) as usize] };
-    // The condition may be shorter than its axis.
-    let mut condition: Vec<u8> = (0..r.int(1, size)).map(|_| r.int(0, 1) as u8).collect();
+    // The condition may be shorter than its axis, or longer: ONNX Runtime ignores the rest.
+    let mut condition: Vec<u8> = (0..r.int(1, size + 2)).map(|_| r.int(0, 1) as u8).collect();
     condition[0] = 1;
     let node = Node::new("Compress", &["x", "c"], "y");
     let node = if flat { node } else { node.with("axis", axis) };

@@ -193,6 +193,15 @@ fn products_of_integers_have_the_gradient_of_the_numbers_they_stand_for() {
     let close = |g: &[f32], expected: &[f32]| g.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-4);
     assert!(close(&g, &[1.0 - 20.0, 0.5 + 30.0]), "{g:?}");
     assert!(grad.notes.iter().all(|n| n.straight_through) && grad.notes.len() == 2, "{:?}", grad.notes);
+    // The same weights with a zero point for each column, [1, 2], in the shape of a row: [[1, −2], [0.5, 3]].
+    let constants = [
+        ("w", bytes(&[2, 2], &[3, -2, 2, 8])),
+        ("wz", bytes(&[1, 2], &[1, 2])),
+        ("ws", Tensor::f32(&[], &[0.5])),
+    ];
+    let nodes = tail("MatMulInteger", &["q", "w", "z", "wz"]);
+    let (_, g, _) = gradient(nodes, &constants, &[1, 2], &[0.3, -1.0], &[1.0, 10.0]);
+    assert!(close(&g, &[1.0 - 20.0, 0.5 + 30.0]), "{g:?}");
     // A kernel (q − zero) · 0.5 of [1, −2, 0.5] over three places, padded: y has as many.
     let constants =
         [("w", bytes(&[1, 1, 3], &[4, -2, 3])), ("wz", bytes(&[], &[2])), ("ws", Tensor::f32(&[], &[0.5]))];

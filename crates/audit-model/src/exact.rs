@@ -91,7 +91,8 @@ impl Exact {
             there.output(name, place)?;
         }
         // Binding the output to an input's tensor is safe: only the last node writes it, and every other node
-        // runs before.
+        // runs before. If the last node is our Chain, which reads the images itself, it reads each value
+        // before it writes the next one there (`Steps::run`).
         let mut back = places.read_by(backward)?;
         back.output(NEXT, &mut places.image)?;
         let gradient = Value::new(gradient, DType::F32, &info.preprocessing.pixel_shape(each));

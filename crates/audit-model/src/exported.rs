@@ -153,33 +153,50 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
     }
     let crops = does("do_center_crop", false);
     let cropped = json.get("crop_size").filter(|_| crops).and_then(size).map(Size::sides);
+    let class = ["image_processor_type", "feature_extractor_type"];
+    let class = class.iter().find_map(|key| json.get(*key).and_then(Json::as_str)).unwrap_or("");
+    // ConvNeXT crops a larger image to this share of its side.
+    let share = json.get("crop_pct").and_then(Json::as_f64).filter(|share| *share > 0.0);
+    let share = share.or(class.contains("ConvNext").then_some(224.0 / 256.0));
     let mut card = Card::default();
-    match json.get("size").and_then(size).filter(|_| does("do_resize", true)) {
-        // ConvNeXT: a share of a larger image is kept, but for large inputs.
-        Some(Size::Shorter(side)) if json.get("crop_pct").is_some_and(Json::is_number) => {
-            let share = json["crop_pct"].as_f64().unwrap_or(1.0);
+    match (json.get("size").and_then(size).filter(|_| does("do_resize", true)), share) {
+        (Some(Size::Shorter(side) | Size::One(side)), Some(share)) => {
             card.size = Some([side; 2]);
+            // Large inputs are stretched and not cropped.
             if side < 384 {
                 card.resize_shorter = Some((side as f64 / share) as usize);
             } else {
                 card.resize = Some([side; 2]);
             }
         }
-        Some(Size::Shorter(side)) => (card.resize_shorter, card.size) = (Some(side), cropped),
-        Some(Size::One(side)) if crops => (card.resize_shorter, card.size) = (Some(side), cropped),
-        Some(Size::One(side)) => (card.resize, card.size) = (Some([side; 2]), Some([side; 2])),
-        Some(Size::Both(sides)) => (card.resize, card.size) = (Some(sides), cropped.or(Some(sides))),
-        None => card.size = cropped,
+        (Some(Size::Shorter(side)), None) => (card.resize_shorter, card.size) = (Some(side), cropped),
+        (Some(Size::One(side)), None) if crops => (card.resize_shorter, card.size) = (Some(side), cropped),
+        (Some(Size::One(side)), None) => (card.resize, card.size) = (Some([side; 2]), Some([side; 2])),
+        (Some(Size::Both(sides)), _) => (card.resize, card.size) = (Some(sides), cropped.or(Some(sides))),
+        (None, _) => card.size = cropped,
     }
     if let Some(filter) = json.get("resample").and_then(number) {
         let name = FILTERS.get(filter).ok_or_else(|| format!("resample {filter} is no filter of Pillow"))?;
         card.interpolation = Some(interpolation(name)?);
     }
     let factor = json.get("rescale_factor").and_then(Json::as_f64).unwrap_or(1.0 / 255.0);
-    card.range = Some([0.0, if does("do_rescale", true) { (255.0 * factor) as f32 } else { 255.0 }]);
-    let stated = |key: &str| json.get(key).and_then(values).filter(|_| does("do_normalize", true));
-    card.mean = Some(stated("image_mean").unwrap_or(vec![0.0]));
-    card.std = Some(stated("image_std").unwrap_or(vec![1.0]));
+    // EfficientNet's `rescale_offset` subtracts 1 after the scaling.
+    let offset: f64 = if does("rescale_offset", false) { 1.0 } else { 0.0 };
+    card.range = Some(match does("do_rescale", true) {
+        true => [(0.0 - offset) as f32, (255.0 * factor - offset) as f32],
+        false => [0.0, 255.0],
+    });
+    let normalises = does("do_normalize", true);
+    let std = json.get("image_std").and_then(values);
+    card.mean = Some(json.get("image_mean").and_then(values).filter(|_| normalises).unwrap_or(vec![0.0]));
+    // EfficientNet's `include_top` divides by image_std after the normalisation, so then once more.
+    let top = does("include_top", class.starts_with("EfficientNet"));
+    let std: Option<Vec<f32>> = std.map(|std| match (normalises, top) {
+        (true, true) => std.iter().map(|s| s * s).collect(),
+        (true, false) | (false, true) => std,
+        (false, false) => vec![1.0],
+    });
+    card.std = Some(std.unwrap_or(vec![1.0]));
     card.channels = does("do_flip_channel_order", false).then_some(Channels::Bgr);
     Ok(Some(card))
 }
@@ -260,9 +277,47 @@ mod tests {
             "feature_extractor_type": "ConvNextFeatureExtractor", "resample": 3, "size": {"shortest_edge": 224}}"#;
         let card = read("preprocessor_config.json", convnext).unwrap().unwrap();
         assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), None, Some(256)));
+        // The form before sizes had names, and a class whose share is its default: 224/256.
+        let old = convnext.replace(r#"{"shortest_edge": 224}"#, "224");
+        let usual = old.replace(r#""crop_pct": 0.875, "#, "");
+        for text in [&old, &usual] {
+            let card = read("preprocessor_config.json", text).unwrap().unwrap();
+            assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), None, Some(256)));
+        }
+        // From 384 on, ConvNeXT stretches.
+        let large = old.replace("224}", "384}");
+        let card = read("preprocessor_config.json", &large).unwrap().unwrap();
+        assert_eq!((card.size, card.resize, card.resize_shorter), (Some([384; 2]), Some([384; 2]), None));
         let raw = r#"{"do_rescale": false, "do_normalize": false, "do_resize": false, "image_processor_type": "X"}"#;
         let card = read("preprocessor_config.json", raw).unwrap().unwrap();
         assert_eq!((card.range, card.mean, card.size), (Some([0.0, 255.0]), Some(vec![0.0]), None));
+    }
+
+    /// google/efficientnet-b0 divides by image_std twice: by hand, a white pixel of red is
+    /// (1 − 0.485)/0.47853944² = 2.249. With rescale_offset and a factor of 1/127.5, pixels lie in [−1, 1].
+    #[test]
+    fn efficientnet_divides_twice_and_moves_the_range() {
+        let config = r#"{"do_normalize": true, "do_rescale": true, "do_resize": true, "image_mean": [0.485, 0.456, 0.406],
+            "image_processor_type": "EfficientNetImageProcessor", "image_std": [0.47853944, 0.4732864, 0.47434163], "include_top": true,
+            "resample": 0, "rescale_factor": 0.00392156862745098, "rescale_offset": false, "size": {"height": 224, "width": 224}}"#;
+        let card_of = |text: &str| read("preprocessor_config.json", text).unwrap().unwrap();
+        let card = card_of(config);
+        assert_eq!((card.range, card.mean.unwrap()[0]), (Some([0.0, 1.0]), 0.485));
+        assert!((card.std.unwrap()[0] - 0.229).abs() < 1e-6);
+        // include_top is true unless stated.
+        let usual = card_of(&config.replace(r#""include_top": true,"#, ""));
+        assert!((usual.std.unwrap()[0] - 0.229).abs() < 1e-6);
+        let features = card_of(&config.replace(r#""include_top": true"#, r#""include_top": false"#));
+        assert_eq!(features.std.unwrap()[0], 0.47853944);
+        let only_top = card_of(&config.replace(r#""do_normalize": true"#, r#""do_normalize": false"#));
+        assert_eq!((only_top.mean.unwrap(), only_top.std.unwrap()[0]), (vec![0.0], 0.47853944));
+        let moved = config.replace("0.00392156862745098", "0.00784313725490196").replace("false", "true");
+        let [black, white] = card_of(&moved).range.unwrap();
+        assert_eq!(black, -1.0);
+        assert!((white - 1.0).abs() < 1e-6);
+        // Other classes have no second division.
+        let vit = card_of(&config.replace("EfficientNet", "ViT").replace(r#""include_top": true,"#, ""));
+        assert_eq!(vit.std.unwrap()[0], 0.47853944);
     }
 
     /// timm/mobilenetv3_large_100.ra_in1k: 224 of 256, as torchvision does; squash stretches.

@@ -30,11 +30,12 @@ folded when a model is loaded, and is not refused.
 | sizes, scales, bounds, steps, pads, axes, a condition or a number of steps computed from the image | The shapes of later values would depend on the pixels. The gradient's graph has fixed shapes. |
 | auto_pad=SAME_* with dilations | ONNX Runtime 1.31 refuses such convolutions itself. Its pools make outputs of another size than ONNX defines. |
 | Gelu of float64 | ONNX Runtime has no kernel. |
-| MaxPool with storage_order=1 and a large window; Resize with keep_aspect_ratio_policy that rounds up | The exporters of PyTorch and TensorFlow write neither. |
+| MaxPool with storage_order=1 and a large window or stride; Resize with keep_aspect_ratio_policy that rounds up | The exporters of PyTorch and TensorFlow write neither. |
 | RoiAlign with computed regions | Regions come from a detector, which chooses boxes by their rank. PyTorch's RoIAlign has no gradient of regions either. |
 | AffineGrid with align_corners and an axis of one position | ONNX's definition divides by 0. |
 | ConvInteger, MatMulNBits and CausalConvWithState with computed weights; ConvTransposeWithDynamicPads with computed pads | The tools that write these operators write constants. |
 | more than 4,096 steps; more than 16,777,216 pixels | Each step is a part of the graph. Positions are float32, which counts no further. |
+| Resize along an axis of more than 4,096 pixels; frames and blocks of more than 4,096 values | The gradient needs a constant matrix with the square of that many numbers, which --memory doesn't count. A Resize that repeats each pixel needs none. |
 | past and present in one buffer, cache_indirection, do_rotary, state_window, keys of four dimensions | They belong to decoders that write text token by token. |
 | com.microsoft::RotaryEmbedding with is_packed_batching or a scale | ONNX Runtime's kernel for the CPU looks at neither, so that there is nothing to compare with. |
 | SkipSimplifiedLayerNormalization's output of the mean | ONNX Runtime's kernel leaves it 0. |
@@ -102,7 +103,11 @@ pub fn class_of(name: &str) -> Option<&'static str> {
 /// A class in a word, and what that means.
 fn class_name(class: Class) -> (&'static str, &'static str) {
     match class {
-        Class::Exact => ("exact", "the operator's derivative, and at kinks the value that PyTorch takes"),
+        Class::Exact => (
+            "exact",
+            "the operator's derivative, and at kinks the value that PyTorch takes. Clip takes that of hardtanh: 0 at its bounds (clamp has \
+             1)",
+        ),
         Class::StraightThrough => {
             ("straight-through", "the derivative without the rounding. The report names the nodes")
         }

@@ -8,6 +8,7 @@ use audit_base::{Error, Result};
 use ndarray::Array2;
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
+use std::collections::HashSet;
 
 /// How an output's shape is interpreted, for a known batch.
 enum Reading {
@@ -123,19 +124,22 @@ fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, la
 /// Vectors inside of a graph, the nearest to its outputs first.
 fn inner_vectors(graph: &Graph, types: &Types, batch: usize, layout: Axes) -> Vec<Flags> {
     let mut found: Vec<&str> = Vec::new();
-    let mut at: Vec<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
+    let mut seen: HashSet<&str> = HashSet::new();
+    let mut at: HashSet<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
     for _ in 0..NEAR {
-        let makes = |node: &&Node| node.outputs.iter().any(|output| at.contains(&output.as_str()));
+        let makes = |node: &&Node| node.outputs.iter().any(|output| at.contains(output.as_str()));
         let inputs = graph.nodes.iter().filter(makes).flat_map(|node| &node.inputs).map(String::as_str);
-        at = inputs.filter(|name| !graph.constants.contains_key(*name)).collect();
-        for name in &at {
+        // In the order of the graph.
+        let next: Vec<&str> = inputs.filter(|name| !graph.constants.contains_key(*name)).collect();
+        for name in &next {
             let vector = types.get(*name).is_some_and(|(dtype, shape)| {
                 dtype.is_float() && matches!(read(shape, batch, layout), Some(Reading::Vector))
             });
-            if vector && !found.contains(name) {
+            if vector && seen.insert(name) {
                 found.push(name);
             }
         }
+        at = next.into_iter().collect();
     }
     found.into_iter().map(|name| remedy::row("--output", name)).collect()
 }

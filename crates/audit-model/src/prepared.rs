@@ -335,21 +335,50 @@ pub(super) fn in_floats(mut graph: Graph, input: &str) -> Result<Graph> {
 /// Adds casts so that a graph in half precision, or with an input of integers, reads and writes float32.
 pub(super) fn as_f32(graph: &mut Graph, input: &str, output: &str) {
     let float = DType::F32.code() as i64;
-    if let Some(value) = graph.inputs.iter_mut().find(|v| v.name == input && v.dtype != DType::F32) {
+    let own = graph.inputs.iter_mut().find(|v| v.name == input && v.dtype != DType::F32);
+    if let Some(value) = own {
         let inner = format!("audit/half-of/{input}");
         let to = value.dtype.code() as i64;
         value.dtype = DType::F32;
-        for name in graph.nodes.iter_mut().flat_map(|n| &mut n.inputs).filter(|n| *n == input) {
-            *name = inner.clone();
-        }
+        rename_inside(graph, input, &inner);
         graph.nodes.insert(0, Node::new("Cast", &[input], &inner).with("to", to));
     }
     // The output keeps its name, so its producer gets a new one.
     let inner = format!("audit/half-of/{output}");
-    for node in &mut graph.nodes {
-        for name in node.inputs.iter_mut().chain(&mut node.outputs).filter(|n| *n == output) {
-            *name = inner.clone();
-        }
-    }
+    rename_inside(graph, output, &inner);
     graph.nodes.push(Node::new("Cast", &[&inner], output).with("to", float));
+}
+
+/// Renames a value, sub-graphs included, but not as input or output of the graph.
+fn rename_inside(graph: &mut Graph, name: &str, inner: &str) {
+    graph.rename(name, inner);
+    let declared = graph.inputs.iter_mut().chain(&mut graph.outputs);
+    declared.filter(|value| value.name == inner).for_each(|value| value.name = name.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onnx_grad::graph::Attr;
+
+    /// Branches that read the image read the cast image, and not the graph's input.
+    #[test]
+    fn casts_reach_into_branches() {
+        let half = |name: &str| Value::new(name, DType::F16, &[2]);
+        let mut branch = Graph::new(vec![Node::new("Identity", &["image"], "same")], Default::default());
+        branch.outputs.push(half("same"));
+        let branch = Attr::Graph(Box::new(branch));
+        let choice =
+            Node::new("If", &["flag"], "y").with("then_branch", branch.clone()).with("else_branch", branch);
+        let mut graph = Graph::new(vec![choice], Default::default());
+        graph.inputs = vec![half("image"), Value::new("flag", DType::Bool, &[])];
+        graph.outputs = vec![half("y")];
+        as_f32(&mut graph, "image", "y");
+        assert_eq!((graph.inputs[0].name.as_str(), graph.inputs[0].dtype), ("image", DType::F32));
+        let [first, choice, last] = &graph.nodes[..] else { panic!("{:?}", graph.nodes) };
+        assert_eq!((first.op.as_str(), first.inputs.as_slice()), ("Cast", &["image".to_string()][..]));
+        assert_eq!(choice.captured(), [first.outputs[0].as_str(); 2]);
+        assert_eq!((&last.inputs, last.output(0)), (&choice.outputs, Some("y")));
+        assert_ne!(choice.output(0), Some("y"));
+    }
 }

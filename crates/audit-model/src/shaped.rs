@@ -59,20 +59,32 @@ fn looping(why: String) -> Error {
 /// The operators that ONNX Runtime's last level of optimisation writes into saved models.
 pub(crate) const BLOCKED: &str = "com.microsoft.nchwc";
 
+/// The nodes of a part of a graph, sub-graphs included, whose operators ONNX Runtime doesn't know.
+fn foreign_nodes<'a>(part: &'a Graph, whole: &Graph) -> Vec<&'a Node> {
+    const KNOWN: [&str; 3] = ["", "ai.onnx.ml", "com.microsoft"];
+    let mut foreign = Vec::new();
+    for node in &part.nodes {
+        if !KNOWN.contains(&node.domain.as_str()) && !whole.defines(node) {
+            foreign.push(node);
+        }
+        for attr in node.attrs.values() {
+            if let Attr::Graph(inner) = attr {
+                foreign.extend(foreign_nodes(inner, whole));
+            }
+        }
+    }
+    foreign
+}
+
 /// Refuses operators that ONNX Runtime does not know. It lists all of them; ONNX Runtime itself would stop at
 /// the first.
 fn foreign_operators(graph: &Graph) -> Result<()> {
-    const KNOWN: [&str; 3] = ["", "ai.onnx.ml", "com.microsoft"];
-    let labels: Vec<String> = graph
-        .nodes
-        .iter()
-        .filter(|n| !KNOWN.contains(&n.domain.as_str()) && !graph.defines(n))
-        .map(|n| format!("  {}", n.label()))
-        .collect();
+    let nodes = foreign_nodes(graph, graph);
+    let labels: Vec<String> = nodes.iter().map(|n| format!("  {}", n.label())).collect();
     if labels.is_empty() {
         return Ok(());
     }
-    if graph.nodes.iter().any(|n| n.domain == BLOCKED) {
+    if nodes.iter().any(|n| n.domain == BLOCKED) {
         return Err(Error::model(format!(
             "was saved by ONNX Runtime with all optimisations, so that channels lie in blocks as wide as the registers of the \
              machine that saved it:\n{}\nSave it with ORT_ENABLE_EXTENDED, or take the file that it was made from",
@@ -148,4 +160,21 @@ fn pads_for(node: &Node, sizes: &[i64]) -> Option<Vec<i64>> {
     }
     // An average would count pads that ceil_mode doesn't have.
     (behind && !(longer && node.int("count_include_pad", 0) != 0)).then_some(pads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An operator of an unknown domain in a branch is named, as one outside is.
+    #[test]
+    fn foreign_operators_of_branches_are_refused() {
+        let own = |name: &str| Node { domain: "audit.fused".into(), ..Node::new("Chain", &["x"], name) };
+        let branch = Attr::Graph(Box::new(Graph::new(vec![own("inner")], Default::default())));
+        let choice =
+            Node::new("If", &["flag"], "y").with("then_branch", branch.clone()).with("else_branch", branch);
+        let graph = Graph::new(vec![own("outer"), choice], Default::default());
+        let message = foreign_operators(&graph).unwrap_err().message;
+        assert!(message.contains("\"outer\"") && message.contains("\"inner\""), "{message}");
+    }
 }

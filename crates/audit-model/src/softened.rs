@@ -24,9 +24,9 @@ pub enum Route {
     Softened,
     /// [`Pass::StraightThrough`].
     StraightThrough,
-    /// The softened gradient of a surrogate: the model with operators that saturate on both sides made wider
-    /// ([`Graph::wider`]), where images drive them far beyond the range in which they have a slope. Losses
-    /// are those of the surrogate too.
+    /// The softened gradient of the widened model: operators that saturate on both sides are wider
+    /// ([`Graph::wider`]) if images drive them far beyond the range in which they have a slope. Losses are
+    /// those of the widened model too.
     Surrogate,
 }
 
@@ -37,7 +37,7 @@ impl Route {
             Route::Exact => "exact",
             Route::Softened => "softened",
             Route::StraightThrough => "straight-through",
-            Route::Surrogate => "surrogate",
+            Route::Surrogate => "widened",
         }
     }
 
@@ -72,9 +72,8 @@ pub struct Softened {
 }
 
 impl Model {
-    /// Loads the model again with other gradients; `None` where these are the exact ones, because the route
-    /// softens no node, where they are those of another route that is loaded, where no operator is to be made
-    /// wider, and where gradients are estimated.
+    /// Loads the model again with other gradients. `None` if the model has no distinct backward pass for this
+    /// route.
     ///
     /// This takes as long as [`Model::open`] and as much memory: sessions and workers of its own. Embeddings
     /// of [`Differentiable::embed`] are those of the model up to rounding, so outcomes must be measured with

@@ -106,7 +106,10 @@ fn q_gemm(r: &mut Rng) -> Case {
     let (m, k, n) = (r.int(1, 4), r.int(1, 4), r.int(1, 4));
     let bias: Vec<i32> = (0..n).map(|_| r.int(-3000, 3000) as i32).collect();
     let c = case(MS, "QGemm", &["x", "sx", "zx", "w", "sw", "zw", "bias", "sy", "zy"], &["y"]);
-    let c = with_weights(r, c, &[n, k]).constant("bias", int32(&bias)).with("transB", 1);
+    let c = with_weights(r, c, &[n, k])
+        .constant("bias", int32(&bias))
+        .with("transB", 1)
+        .with("alpha", r.pick(&[1.0f32, 0.5]));
     on_integers(r, c, &[("x", &[m, k])], false)
 }
 

@@ -345,8 +345,8 @@ impl Session {
             for (piece, binding) in self.pieces.iter().zip(&mut binding.pieces) {
                 // SAFETY: the session and the binding are borrowed during the call, so both pointers are
                 // valid. The binding is borrowed mutably, so nothing else uses it. ONNX Runtime does not
-                // change the session through its pointer and allows concurrent runs; our own kernel
-                // (fused.rs) has nothing that changes. For providers where ort
+                // change the session through its pointer and allows concurrent runs; our own kernels
+                // (fused/operator.rs, fused/spread.rs) have nothing that changes. For providers where ort
                 // does not rely on that, the lock allows one run at a time.
                 ortsys![unsafe RunWithBinding(piece.ptr().cast_mut(), std::ptr::null(), binding.ptr())?];
             }

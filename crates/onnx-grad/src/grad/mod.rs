@@ -506,3 +506,66 @@ impl Path {
         unsupported
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Tensor};
+
+    /// The gradient of one node x → y; the constants are its other inputs.
+    fn of_node(
+        node: Node,
+        shapes: [&[i64]; 2],
+        constants: &[(&str, Tensor)],
+    ) -> Result<Differentiated, Unsupported> {
+        let constants = constants.iter().map(|(name, t)| (name.to_string(), t.clone())).collect();
+        let mut graph = Graph::new(vec![node], constants);
+        graph.inputs.push(Value::new("x", DType::F32, shapes[0]));
+        graph.outputs.push(Value::new("y", DType::F32, shapes[1]));
+        let mut types: Types =
+            graph.constants.iter().map(|(name, t)| (name.clone(), (t.dtype, t.shape.clone()))).collect();
+        types.insert("x".into(), (DType::F32, shapes[0].to_vec()));
+        types.insert("y".into(), (DType::F32, shapes[1].to_vec()));
+        differentiate(&graph, &types, &["x"], Pass::Exact, Processor::Cpu)
+    }
+
+    fn operators(found: &Differentiated) -> Vec<&str> {
+        found.backward.nodes.iter().map(|node| node.op.as_str()).collect()
+    }
+
+    /// A file that `audit grad` wrote has such names, and may be differentiated once more.
+    #[test]
+    fn names_of_the_graph_are_not_given_again() {
+        let weight = "backward/Mul_1";
+        let node = Node::new("Mul", &["x", weight], "y");
+        let found = of_node(node, [&[1], &[1]], &[(weight, Tensor::f32(&[1], &[3.0]))]).unwrap();
+        assert!(!found.backward.nodes.iter().flat_map(|node| &node.outputs).any(|out| out == weight));
+        assert_eq!(found.backward.constants[weight].to_f32s(), Some(vec![3.0]));
+    }
+
+    /// Otherwise a pool with a stride of 1,000,000 would be split into as many parts.
+    #[test]
+    fn pools_of_large_strides_use_positions() {
+        let pool = |stride: i64| {
+            let node = Node::new("MaxPool", &["x"], "y")
+                .with("kernel_shape", vec![1i64, 2])
+                .with("strides", vec![1, stride]);
+            of_node(node, [&[1, 1, 1, 2 * stride + 2], &[1, 1, 1, 3]], &[]).unwrap()
+        };
+        assert!(!operators(&pool(32)).contains(&"ScatterElements"));
+        let large = pool(1_000_000);
+        assert!(operators(&large).contains(&"ScatterElements") && operators(&large).len() < 20);
+    }
+
+    #[test]
+    fn matrices_beside_the_limit_of_memory_are_refused() {
+        let resize = |size: i64| {
+            let node = Node::new("Resize", &["x", "", "scales"], "y").with("mode", "linear");
+            let scales = Tensor::f32(&[4], &[1.0, 1.0, 1.0, 0.5]);
+            of_node(node, [&[1, 1, 1, size], &[1, 1, 1, size / 2]], &[("scales", scales)])
+        };
+        assert!(resize(512).is_ok());
+        let refused = resize(4098).unwrap_err().to_string();
+        assert!(refused.contains("Resize \"y\"") && refused.contains("4098 x 4098"), "{refused}");
+    }
+}

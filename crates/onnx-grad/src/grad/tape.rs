@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// Maximum number of elements of a constant that is shared with equal ones.
 const SHORT: usize = 16;
 
+/// Maximum size of an identity matrix: 64 MiB. The limit of memory doesn't count the graph's constants.
+const MOST_OF_IDENTITY: i64 = 4096;
+
 /// The backward graph while it grows.
 pub(super) struct Tape<'a> {
     pub types: &'a Types,
@@ -26,6 +29,8 @@ pub(super) struct Tape<'a> {
     short: HashMap<(DType, Vec<i64>, Bytes), String>,
     /// Outputs that rules add to the forward graph: node, output slot, name, type, shape.
     pub extra_outputs: Vec<(usize, usize, String, DType, Vec<i64>)>,
+    /// Prefix of the names of backward values. No name of the graph begins with it.
+    prefix: String,
     fresh: usize,
 }
 
@@ -52,6 +57,11 @@ impl<'a> Tape<'a> {
         for name in others.into_iter().flat_map(Node::reads).chain(outputs) {
             pooled.remove(name.as_str());
         }
+        // A file that `audit grad` wrote has such names.
+        let mut prefix = "backward/".to_string();
+        while begins(graph, &prefix) {
+            prefix.insert(prefix.len() - 1, '_');
+        }
         Tape {
             types,
             processor,
@@ -63,6 +73,7 @@ impl<'a> Tape<'a> {
             constants: BTreeMap::new(),
             short: HashMap::new(),
             extra_outputs: vec![],
+            prefix,
             fresh: 0,
         }
     }
@@ -74,7 +85,7 @@ impl<'a> Tape<'a> {
     }
     fn name(&mut self, hint: &str) -> String {
         self.fresh += 1;
-        format!("backward/{hint}_{}", self.fresh)
+        format!("{}{hint}_{}", self.prefix, self.fresh)
     }
     fn constant(&mut self, t: Tensor) -> String {
         // The same axes and scalars occur many times; each needs one initializer only.
@@ -150,6 +161,13 @@ impl<'a> Tape<'a> {
         self.push(Node::new("Expand", &[&value, &shape], &out));
         out
     }
+}
+
+/// Whether a name of the graph begins with `prefix`.
+fn begins(graph: &Graph, prefix: &str) -> bool {
+    let mut begins = false;
+    graph.visit_names(&mut |name| begins |= name.starts_with(prefix));
+    begins
 }
 
 /// The type of a value's gradient: the value's own type, float32 for quantised integers.
@@ -364,10 +382,19 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn floats(&self, shape: &[i64], values: &[f32]) -> String {
         self.cast(&self.constant(Tensor::f32(shape, values)), DType::F32, self.gy_type())
     }
-    /// An identity matrix, in any shape that keeps the order of its n² values.
-    pub fn identity(&self, shape: &[i64], n: i64) -> String {
+    /// An identity matrix, in any shape that keeps the order of its n² values. Error: it would be too large.
+    pub fn identity(&self, shape: &[i64], n: i64) -> Result<String, String> {
+        Ok(self.cast(&self.identity_f32(shape, n)?, DType::F32, self.gy_type()))
+    }
+    /// [`Cx::identity`] in float32.
+    pub fn identity_f32(&self, shape: &[i64], n: i64) -> Result<String, String> {
+        if n > MOST_OF_IDENTITY {
+            return Err(format!(
+                "its gradient needs a matrix of {n} x {n} numbers, and at most {MOST_OF_IDENTITY} x {MOST_OF_IDENTITY} are covered"
+            ));
+        }
         let values: Vec<f32> = (0..n * n).map(|i| f32::from(i % (n + 1) == 0)).collect();
-        self.floats(shape, &values)
+        Ok(self.constant(Tensor::f32(shape, &values)))
     }
     /// A one-dimensional integer constant.
     pub fn ints(&self, values: &[i64]) -> String {

@@ -328,6 +328,20 @@ impl Graph {
         }
     }
 
+    /// Calls `f` with the name of every value, once or more, sub-graphs included.
+    pub(crate) fn visit_names(&self, f: &mut dyn FnMut(&str)) {
+        self.constants.keys().for_each(|name| f(name));
+        self.inputs.iter().chain(&self.outputs).for_each(|value| f(&value.name));
+        for node in &self.nodes {
+            node.inputs.iter().chain(&node.outputs).for_each(|name| f(name));
+            for attr in node.attrs.values() {
+                if let Attr::Graph(g) = attr {
+                    g.visit_names(f);
+                }
+            }
+        }
+    }
+
     /// Drops inputs that no node reads and that are not outputs.
     pub fn prune_inputs(&mut self) {
         let mut read: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();

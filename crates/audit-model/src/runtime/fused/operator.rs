@@ -282,7 +282,14 @@ struct Layout {
 
 impl Steps {
     /// Computes the chain. `out` is as long as the inputs, or has the sum of each channel.
+    ///
+    /// `out` may be the memory of an input (`Exact::new` binds the next images to that of the images). Each
+    /// tile is read before it is written, so no step may read an input at another index than it writes.
     fn run(&self, full: &[&[f32]], channelwise: &[Channelwise], layout: Layout, out: &mut [f32]) {
+        // A panic here would end the process.
+        if full[0].is_empty() || layout.group == 0 {
+            return out.fill(0.0);
+        }
         let first_result = channelwise.len() + self.numbers.len();
         let mut tiles: Vec<[f32; TILE]> = vec![[0.0; TILE]; first_result + self.steps.len()];
         tiles[channelwise.len()..]
@@ -367,5 +374,17 @@ impl Step {
     fn run(&self, full: &[&[f32]], tiles: &[[f32; TILE]], start: usize, out: &mut [f32]) {
         let [a, b] = self.operands.map(|place| place.values(full, tiles, start, out.len()));
         (self.apply)(self.attrs, a, b, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An image without pixels: groups of no values would be steps of 0, which panic.
+    #[test]
+    fn an_empty_tensor_has_an_empty_result() {
+        let steps = Steps { full: 1, numbers: vec![], steps: vec![], width: 8, sum: None };
+        steps.run(&[&[]], &[], Layout { groups: 1, group: 0 }, &mut []);
     }
 }

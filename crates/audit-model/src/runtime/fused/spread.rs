@@ -106,8 +106,16 @@ impl Kernel for Strides {
         let input = ctx.input(0)?.ok_or_else(wrong)?;
         let (shape, values) = input.try_extract_tensor::<f32>()?;
         let [n, c, h, w] = shape[..] else { return Err(wrong()) };
-        let [height, across] = grown([h, w], self.strides);
+        if c % self.width as i64 != 0 {
+            let width = self.width;
+            return Err(ort::Error::new(format!("{SPREAD}: {c} channels are no blocks of {width}")));
+        }
+        let [height, across] = grown([h, w], self.strides).map(|size| size.max(0));
         let mut output = ctx.output(0, vec![n, c, height, across])?.ok_or_else(wrong)?;
+        // Without values there are no groups to divide them into.
+        if values.is_empty() {
+            return Ok(());
+        }
         let (_, out) = output.try_extract_tensor_mut::<f32>()?;
         self.run(values, [h, w, height, across].map(|size| size as usize), out);
         Ok(())

@@ -5,7 +5,7 @@ use crate::grad::{Cx, Processor, refs};
 use crate::{Attr, Node, Tensor};
 
 pub(super) const RULES: &[Rule] = &[
-    exact("Col2Im", col2im),
+    exact("Col2Im", col2im).but("blocks of more than 4096 values"),
     exact("Conv", conv).but(SAME),
     straight_through("ConvInteger", conv_integer)
         .but("weights computed from the image; auto_pad=SAME_* with dilations"),
@@ -416,7 +416,7 @@ fn col2im(cx: &Cx) -> Done {
         .map(|d| (y[2 + d] + pads[d] + pads[n + d] - window.extent(d)) / window.strides[d] + 1)
         .collect();
     let kernels: i64 = block.iter().product();
-    let picks = cx.identity(&[&[kernels, 1], block.as_slice()].concat(), kernels);
+    let picks = cx.identity(&[&[kernels, 1], block.as_slice()].concat(), kernels)?;
     let planes = cx.reshape(&cx.gy(), &[&[y[0] * y[1], 1], &y[2..]].concat());
     let g = window.slide(cx, &planes, &picks, 1, &y[2..], &counts);
     cx.give_first(cx.reshape(&g, cx.x_shape(0)))

@@ -83,7 +83,7 @@ fn einsum(cx: &Cx) -> Done {
                 // A diagonal: the gradient is 0 unless both positions are equal.
                 let other = equation.free.pop().ok_or("its equation has too many subscripts")?;
                 target[axis] = other;
-                let eye = cx.identity(&[shape[axis], shape[axis]], shape[axis]);
+                let eye = cx.identity(&[shape[axis], shape[axis]], shape[axis])?;
                 operands.push((vec![c, other], vec![shape[axis]; 2], eye));
             }
         }

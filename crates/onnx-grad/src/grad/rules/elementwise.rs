@@ -173,11 +173,18 @@ fn pow(cx: &Cx) -> Done {
         let d = match cx.const_f32s(1).as_deref() {
             Some([2.0]) => cx.scale(&x, 2.0),
             Some([0.0]) => cx.scale(&x, 0.0),
-            _ => {
+            exponents => {
                 // The exponent may have another type than the base.
                 let p = cx.cast(&cx.x(1), cx.x_type(1), cx.x_type(0));
                 let less = cx.sub(&p, &cx.scalar(1.0));
-                cx.mul(&p, &cx.op("Pow", &[&x, &less]))
+                let d = cx.mul(&p, &cx.op("Pow", &[&x, &less]));
+                if exponents.is_some_and(|values| !values.contains(&0.0)) {
+                    d
+                } else {
+                    // x⁰ is constant, and its derivative by the formula is 0·∞ at x = 0.
+                    let zero = cx.scalar(0.0);
+                    cx.op("Where", &[&cx.op("Equal", &[&p, &zero]), &zero, &d])
+                }
             }
         };
         cx.give(0, cx.mul(&gy, &d));
@@ -282,7 +289,8 @@ pub(super) fn clip_bounds(cx: &Cx) {
     }
 }
 
-/// The gradient passes strictly inside the bounds, as in PyTorch's hardtanh. Reads the output only.
+/// The gradient passes strictly inside the bounds, as in PyTorch's hardtanh (its clamp passes it at the
+/// bounds too). Reads the output only.
 fn clip(cx: &Cx) -> Done {
     clip_bounds(cx);
     if !cx.wants(0) {

@@ -5,7 +5,7 @@ use crate::grad::Cx;
 
 pub(super) const RULES: &[Rule] = &[
     exact("DFT", dft).but("an axis computed in the graph"),
-    exact("STFT", stft).but("a step computed in the graph"),
+    exact("STFT", stft).but("a step computed in the graph; frames of more than 4096 values"),
 ];
 
 /// The real part of complex numbers, whose last axis has 2 values.
@@ -89,7 +89,7 @@ fn stft(cx: &Cx) -> Done {
     }
     // Adds frames at their positions: a ConvTranspose whose kernel is the identity.
     let frames = cx.reshape(&cx.transpose(&g, &[0, 3, 2, 1]), &[x[0] * parts, length, y[1]]);
-    let places = cx.identity(&[length, 1, length], length);
+    let places = cx.identity(&[length, 1, length], length)?;
     let g = cx.op_with("ConvTranspose", &[&frames, &places], &[("strides", vec![step].into())]);
     let g = resized(cx, &g, 3, 2, (y[1] - 1) * step + length, x[1]);
     let g = cx.transpose(&cx.reshape(&g, &[x[0], parts, x[1]]), &[0, 2, 1]);

@@ -287,14 +287,18 @@ fn other_factors(cx: &Cx, op: &str, gather: &str, attrs: &[(&str, Attr)]) -> Str
 fn compress(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
     let condition = cx.const_ints(1)?.ok_or("has no condition")?;
-    let picks: Vec<i64> = (0..condition.len() as i64).filter(|&i| condition[i as usize] != 0).collect();
+    // ONNX Runtime ignores what a condition has beyond the end of its axis.
+    let picks = |size: i64| -> Vec<i64> {
+        (0..size.min(condition.len() as i64)).filter(|&i| condition[i as usize] != 0).collect()
+    };
     if !cx.node.attrs.contains_key("axis") {
         let size = x.iter().product();
+        let picks = picks(size);
         let g = unpick(cx, &cx.gy(), 0, &picks, size, &[picks.len() as i64]);
         return cx.give_first(cx.reshape(&g, x));
     }
     let at = axis_of(cx, 0);
-    cx.give_first(unpick(cx, &cx.gy(), at, &picks, x[at], cx.y_shape(0)))
+    cx.give_first(unpick(cx, &cx.gy(), at, &picks(x[at]), x[at], cx.y_shape(0)))
 }
 
 /// Values are two numbers, off and on: each has the gradients of the places that have it.

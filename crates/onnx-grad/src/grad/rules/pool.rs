@@ -10,7 +10,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("GlobalLpPool", global_lp_pool),
     exact("LpPool", lp_pool).but(SAME),
     exact("MaxPool", max_pool)
-        .but("storage_order=1 of a window of more than 32 places; auto_pad=SAME_* with dilations")
+        .but("storage_order=1 of a window of more than 32 places or a larger stride; auto_pad=SAME_* with dilations")
         .leaning(max_pool_of_softened)
         .bending(),
     exact("MaxUnpool", max_unpool),
@@ -48,7 +48,9 @@ fn to_maxima(cx: &Cx, gy: String) -> Done {
         return cx.give_first(cx.reshape(&g, x));
     }
     if cx.node.int("storage_order", 0) != 0 {
-        return Err("storage_order=1 of a window of more than 32 places is not covered".into());
+        return Err(
+            "storage_order=1 of a window of more than 32 places, or a stride of more, is not covered".into(),
+        );
     }
     let indices = cx.extra_output(1, DType::I64, y);
     let size = [x.iter().product()];
@@ -70,7 +72,8 @@ fn max_unpool(cx: &Cx) -> Done {
     cx.give_first(cx.reshape(&g, cx.x_shape(0)))
 }
 
-/// Maximum sum of a kernel's sides at which [`compared`] is used.
+/// Maximum sum of a kernel's sides, and maximum stride, at which [`compared`] is used: it makes a few nodes
+/// for each.
 const FEW: i64 = 32;
 
 /// [`to_maxima`] without the positions from the forward pool: it finds the first value of each window that
@@ -84,7 +87,8 @@ const FEW: i64 = 32;
 /// CPU's. This function also has a fixed order of summation, which a scatter on a GPU doesn't have.
 fn compared(cx: &Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Option<String> {
     let float = matches!(cx.x_type(0), DType::F32 | DType::F64);
-    if !float || window.kernel.iter().sum::<i64>() > FEW || window.before.iter().any(|&p| p < 0) {
+    let large = window.kernel.iter().sum::<i64>() > FEW || window.strides.iter().any(|&s| s > FEW);
+    if !float || large || window.before.iter().any(|&p| p < 0) {
         return None;
     }
     let axes: Vec<usize> =

@@ -93,12 +93,15 @@ fn give_scale(cx: &Cx, g: &str) {
     cx.give(1, cx.reduce_sum(&cx.reshape(&g, &apart), &[axis as i64 + 1], false));
 }
 
-/// Input `i`, integers, minus their zero point (input `zero`), as floats. One zero point, or one per slice of
-/// an axis.
+/// Input `i`, integers, minus their zero point (input `zero`), as floats. One zero point, one per slice of an
+/// axis, or several in a shape that broadcasts.
 pub(super) fn centred(cx: &Cx, i: usize, zero: usize, axis: usize) -> String {
     let q = cx.cast(&cx.x(i), cx.x_type(i), DType::F32);
     let Some(name) = cx.node.input(zero) else { return q };
     let zero_point = cx.cast(name, cx.x_type(zero), DType::F32);
+    if cx.x_shape(zero).len() > 1 {
+        return cx.sub(&q, &zero_point);
+    }
     let mut shape = vec![1; cx.x_shape(i).len()];
     if let [n] = cx.x_shape(zero)
         && *n > 1

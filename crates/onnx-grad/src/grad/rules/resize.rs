@@ -6,7 +6,7 @@ use crate::grad::Cx;
 use crate::{Attr, DType, Tensor};
 
 pub(super) const RULES: &[Rule] = &[exact("Resize", resize)
-    .but("sizes, scales or roi computed in the graph; keep_aspect_ratio_policy where it rounds a size up")];
+    .but("sizes, scales or roi computed in the graph; keep_aspect_ratio_policy where it rounds a size up; an axis of more than 4096 pixels")];
 
 /// How one axis is resized.
 struct Along {
@@ -76,9 +76,8 @@ fn repeats(cx: &Cx, plan: &[Along]) -> bool {
 }
 
 /// R of one axis, (input size, output size): one row for each row of the identity, as channels.
-fn matrix(cx: &Cx, along: &Along, n: i64, m: i64) -> String {
-    let values: Vec<f32> = (0..n * n).map(|i| f32::from(i % (n + 1) == 0)).collect();
-    let rows = cx.constant(Tensor::f32(&[1, n, 1, n], &values));
+fn matrix(cx: &Cx, along: &Along, n: i64, m: i64) -> Result<String, String> {
+    let rows = cx.identity_f32(&[1, n, 1, n], n)?;
     let constant = |v: &[f32]| cx.constant(Tensor::f32(&[v.len() as i64], v));
     let roi = match along.roi {
         Some([start, end]) => constant(&[0.0, 0.0, 0.0, start, 1.0, 1.0, 1.0, end]),
@@ -96,7 +95,7 @@ fn matrix(cx: &Cx, along: &Along, n: i64, m: i64) -> String {
     let attrs = cx.node.attrs.iter().map(|(name, value)| (name.as_str(), value.clone()));
     let attrs: Vec<(&str, Attr)> = attrs.filter(|(name, _)| !dropped.contains(name)).collect();
     let r = cx.reshape(&cx.op_with("Resize", &inputs, &attrs), &[n, m]);
-    cx.cast(&r, DType::F32, cx.gy_type())
+    Ok(cx.cast(&r, DType::F32, cx.gy_type()))
 }
 
 fn resize(cx: &Cx) -> Done {
@@ -113,7 +112,7 @@ fn resize(cx: &Cx) -> Done {
     let mut shape = y.to_vec();
     for along in plan.iter().rev() {
         let (a, n, m) = (along.axis, x[along.axis], y[along.axis]);
-        let r = matrix(cx, along, n, m);
+        let r = matrix(cx, along, n, m)?;
         let (before, after) = (shape[..a].iter().product(), shape[a + 1..].iter().product());
         if after == 1 {
             let transposed = cx.transpose(&r, &[1, 0]);

@@ -1,6 +1,6 @@
 //! Attention in its different layouts, and rotary position embeddings.
 
-use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
+use super::{Attr, DAMAGED, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("Attention", 23, attention),
@@ -174,7 +174,7 @@ fn join_heads(rw: &mut Rewrite, node: &Node, y: &str) -> Done {
 fn heads(node: &Node, attr: &str) -> Result<i64, String> {
     match node.int(attr, 0) {
         n if n > 0 => Ok(n),
-        n => Err(format!("{attr} = {n}")),
+        n => Err(format!("{attr} is {n}, expected 1 or more. {DAMAGED}")),
     }
 }
 

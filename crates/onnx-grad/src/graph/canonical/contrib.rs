@@ -1,6 +1,6 @@
 //! ONNX Runtime's own forms of standard operators, and products with packed weights.
 
-use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib};
+use super::{Attr, DAMAGED, DType, Done, Expansion, Node, Rewrite, Tensor, contrib};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("CDist", distances),
@@ -64,7 +64,7 @@ fn conv_transpose(rw: &mut Rewrite, node: &Node) -> Done {
 fn unfold(rw: &mut Rewrite, node: &Node) -> Done {
     let (dim, size, step) = (node.int("dim", -1), node.int("size", 0), node.int("step", 1));
     if size < 1 || step < 1 {
-        return Err(format!("size = {size}, step = {step}"));
+        return Err(format!("size is {size} and step {step}, expected 1 or more. {DAMAGED}"));
     }
     let x = node.x(0)?;
     let axis = rw.ints(&[dim]);

@@ -10,8 +10,13 @@ use std::collections::{BTreeMap, HashMap};
 const DEEPEST: usize = 32;
 const MOST_CALLS: usize = 10 * MOST_NODES;
 
-/// A file's local functions by domain and name.
-pub(super) struct Functions(HashMap<(String, String), Function>);
+/// A file's local functions.
+pub(super) struct Functions {
+    /// By domain and name.
+    all: HashMap<(String, String), Function>,
+    /// [`Rewrite::fresh`] before the first call.
+    first: usize,
+}
 
 pub(super) struct Function {
     inputs: Vec<String>,
@@ -24,11 +29,12 @@ pub(super) struct Function {
 
 impl Functions {
     pub fn none() -> Functions {
-        Functions(HashMap::new())
+        Functions { all: HashMap::new(), first: 0 }
     }
 
-    /// Moves the functions out of the graph, and adds their operator sets to the graph's.
-    pub fn of(graph: &mut Graph) -> Result<Functions, String> {
+    /// Moves the functions out of the graph, and adds their operator sets to the graph's. `first`: the number
+    /// of the last name that the graph has.
+    pub fn of(graph: &mut Graph, first: usize) -> Result<Functions, String> {
         let mut all = HashMap::new();
         for mut f in std::mem::take(&mut graph.functions) {
             let label = format!("function {}::{}", f.domain, f.name);
@@ -65,11 +71,11 @@ impl Functions {
             let key = (read::norm(&f.domain).to_string(), f.name);
             all.insert(key, Function { inputs: f.input, outputs: f.output, defaults, body, version });
         }
-        Ok(Functions(all))
+        Ok(Functions { all, first })
     }
 
     pub fn get(&self, node: &Node) -> Option<&Function> {
-        self.0.get(&(node.domain.clone(), node.op.clone()))
+        self.all.get(&(node.domain.clone(), node.op.clone()))
     }
 }
 
@@ -79,7 +85,7 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
         return Err(format!("{}: functions nest deeper than {DEEPEST}, or call themselves", call.label()));
     }
     // Calls that add no node take time too.
-    if rw.nodes.len() > MOST_NODES || *rw.fresh > MOST_CALLS {
+    if rw.nodes.len() > MOST_NODES || *rw.fresh - rw.functions.first > MOST_CALLS {
         return Err(format!("{}: functions unfold to more than {MOST_NODES} nodes", call.label()));
     }
     let prefix = rw.name("call");

@@ -23,6 +23,7 @@ pub use versions::OLDEST;
 
 use super::{Attr, DType, Graph, Node, OPSET, Tensor, Types, Value, precision};
 use functions::Functions;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The newest supported version. Nobody has checked what later ones change.
@@ -30,6 +31,9 @@ pub const NEWEST: i64 = 28;
 
 /// ONNX Runtime's own operator set.
 pub(crate) const MICROSOFT: &str = "com.microsoft";
+
+/// What to do about an impossible attribute.
+const DAMAGED: &str = "The file is damaged; export the model again";
 
 /// Error: why the node can't be expanded.
 type Done = Result<(), String>;
@@ -98,8 +102,9 @@ pub(super) fn rewrite(graph: &mut Graph) -> Done {
              torch.onnx.export(…, opset_version=18)"
         ));
     }
-    let functions = Functions::of(graph)?;
-    let mut fresh = 0;
+    // Names that the file has must not be given again.
+    let mut fresh = unfold::largest(graph);
+    let functions = Functions::of(graph, fresh)?;
     rewrite_graph(graph, version, &functions, &mut fresh)?;
     graph.opsets.insert(String::new(), OPSET);
     graph.precision = precision::widen(graph);
@@ -116,6 +121,9 @@ fn rewrite_graph(graph: &mut Graph, version: i64, functions: &Functions, fresh: 
         functions,
         types: None,
         sequences: HashMap::new(),
+        elements: 0,
+        makers: Default::default(),
+        settled: Default::default(),
         fresh,
     };
     for node in nodes {
@@ -150,7 +158,20 @@ struct Rewrite<'a> {
     types: Option<&'a Types>,
     /// Sequence → its elements, if known.
     sequences: HashMap<String, Vec<String>>,
+    /// Elements of all sequences together.
+    elements: usize,
+    makers: RefCell<Makers>,
+    /// Values that [`Rewrite::settled`] has looked for.
+    settled: RefCell<HashMap<String, Option<i64>>>,
     fresh: &'a mut usize,
+}
+
+/// Value → the index of the node that makes it, of the first nodes of [`Rewrite::nodes`]. That list only
+/// grows; who replaces it starts a new index.
+#[derive(Default)]
+struct Makers {
+    indexed: usize,
+    by_value: HashMap<String, usize>,
 }
 
 impl Rewrite<'_> {
@@ -176,6 +197,16 @@ impl Rewrite<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// The node that makes a value, of those so far.
+    fn maker(&self, name: &str) -> Option<&Node> {
+        let mut makers = self.makers.borrow_mut();
+        for (i, node) in self.nodes.iter().enumerate().skip(makers.indexed) {
+            makers.by_value.extend(node.outputs.iter().map(|out| (out.clone(), i)));
+        }
+        makers.indexed = self.nodes.len();
+        makers.by_value.get(name).map(|&i| &self.nodes[i])
     }
 
     fn name(&mut self, hint: &str) -> String {
@@ -283,7 +314,7 @@ impl Rewrite<'_> {
             if let Some(v) = self.inputs.iter().find(|v| v.name == name) {
                 return Some(v.dtype);
             }
-            let made = self.nodes.iter().rev().find(|n| n.outputs.iter().any(|o| o == name))?;
+            let made = self.maker(name)?;
             match made.op.as_str() {
                 "And" | "Or" | "Not" | "Xor" | "Equal" | "Greater" | "GreaterOrEqual" | "Less"
                 | "LessOrEqual" | "IsNaN" | "IsInf" => return Some(DType::Bool),
@@ -334,5 +365,40 @@ impl Node {
             v if v == value => Ok(()),
             v => Err(format!("{attr} = {v} is not covered, only {value}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// Clip's bounds become constants. A weight with the name that the first of them would get keeps its
+    /// value.
+    #[test]
+    fn names_of_the_file_are_not_given_again() {
+        let weight = Tensor::f32(&[], &[7.0]);
+        let name = "audit/constant/1";
+        let clip = Node::new("Clip", &["x"], "clipped").with("min", 0.0f32).with("max", 1.0f32);
+        let add = Node::new("Add", &["clipped", name], "y");
+        let mut graph = Graph::new(vec![clip, add], [(name.to_string(), weight.clone())].into());
+        graph.opsets.insert(String::new(), 10);
+        graph.inputs.push(Value::new("x", DType::F32, &[2]));
+        graph.outputs.push(Value::new("y", DType::F32, &[2]));
+        let canonical = Graph::decode(graph.encode().into(), Path::new("test")).unwrap();
+        assert_eq!(canonical.constants[name], weight);
+        let clip = &canonical.nodes[0];
+        let bound = |i: usize| canonical.constants[clip.input(i).unwrap()].to_f32s().unwrap();
+        assert_eq!((bound(1), bound(2)), (vec![0.0], vec![1.0]));
+    }
+
+    /// Also of the branches of an If; numbers that no rewrite reaches don't count.
+    #[test]
+    fn names_of_branches_count() {
+        let constants = [("audit/constant/5".to_string(), Tensor::ints(&[1]))];
+        let branch = Graph::new(vec![], constants.into());
+        let node = Node::new("If", &["audit/x/99999999999999999999"], "y")
+            .with("then_branch", Attr::Graph(Box::new(branch)));
+        assert_eq!(unfold::largest(&Graph::new(vec![node], Default::default())), 5);
     }
 }

@@ -1,6 +1,6 @@
 //! Operators that are newer than the canonical opset, except fused ones and normalisations.
 
-use super::{Attr, DType, Done, Expansion, Graph, Node, Rewrite, Tensor, Value, contrib, standard};
+use super::{Attr, DAMAGED, DType, Done, Expansion, Graph, Node, Rewrite, Tensor, Value, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("CausalConvWithState", 27, causal_conv).refuses("weights computed in the graph"),
@@ -105,7 +105,9 @@ fn linear_attention(rw: &mut Rewrite, node: &Node) -> Done {
     };
     let (queries, heads) = (node.int("q_num_heads", 0), node.int("kv_num_heads", 0));
     if heads < 1 || queries < heads || queries % heads != 0 {
-        return Err(format!("q_num_heads = {queries}, kv_num_heads = {heads}"));
+        return Err(format!(
+            "kv_num_heads is {heads} and q_num_heads {queries}, expected 1 or more and a multiple of it. {DAMAGED}"
+        ));
     }
     // [batch, positions, heads, …]: each head serves the same number of queries.
     let q = rw.reshape(&node.x(0)?, &[0, 0, heads, queries / heads, -1]);
@@ -162,6 +164,7 @@ fn linear_attention(rw: &mut Rewrite, node: &Node) -> Done {
 /// One position: (S, q, k, v, g, β) → (S, o). S is [batch, heads, keys, values].
 fn linear_step(rw: &mut Rewrite, gated: bool, delta: bool) -> Graph {
     let outer = std::mem::take(&mut rw.nodes);
+    rw.makers = Default::default();
     let [state, q, k, v] = ["state", "query", "key", "value"].map(|part| rw.name(part));
     let mut inputs = vec![state.clone(), q.clone(), k.clone(), v.clone()];
     let mut kept = state;
@@ -184,6 +187,7 @@ fn linear_step(rw: &mut Rewrite, gated: bool, delta: bool) -> Graph {
     let next = rw.op("Add", &[&kept, &product]);
     let read = rw.op("MatMul", &[&q, &next]);
     let mut body = Graph::new(std::mem::replace(&mut rw.nodes, outer), Default::default());
+    rw.makers = Default::default();
     let float = |name: String| Value { name, dtype: DType::F32, shape: None };
     body.inputs = inputs.into_iter().map(float).collect();
     body.outputs = [next, read].into_iter().map(float).collect();

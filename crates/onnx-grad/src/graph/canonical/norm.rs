@@ -1,6 +1,6 @@
 //! Normalisations: by the root mean square, with a sum before it, and groups as before version 21.
 
-use super::{Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
+use super::{DAMAGED, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("GroupNormalization", 18, group),
@@ -17,7 +17,7 @@ fn group(rw: &mut Rewrite, node: &Node) -> Done {
     let x = node.x(0)?;
     let groups = node.int("num_groups", 0);
     if !(1..=1 << 20).contains(&groups) {
-        return Err(format!("num_groups = {groups}"));
+        return Err(format!("num_groups is {groups}, expected 1 to {}. {DAMAGED}", 1 << 20));
     }
     let per_group =
         |rw: &mut Rewrite, value: f32| rw.constant(Tensor::f32(&[groups], &vec![value; groups as usize]));

@@ -184,7 +184,11 @@ fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
     let transposed = node.int("transB", 0) != 0;
     let (a, b) = (rw.numbers(node, 0, 1)?, rw.numbers(node, 3, if transposed { 0 } else { 1 })?);
     let bias = match node.input(6).map(str::to_string) {
-        Some(bias) => Some(rw.bias(&bias, [&node.x(1)?, &node.x(4)?])),
+        Some(bias) => {
+            // Its unit has the factor alpha too.
+            let bias = rw.bias(&bias, [&node.x(1)?, &node.x(4)?]);
+            Some(rw.scale(&bias, node.float("alpha", 1.0)))
+        }
         None => None,
     };
     let product = rw.push("Gemm", &[&a, &b], &plain_attributes(node));

@@ -60,9 +60,14 @@ const CHANGES: &[(&[&str], i64, Raise)] = &[
         Ok(Raised::Changed)
     }),
     (&["Range"], ALWAYS, range),
-    (&["Resize"], 11, |_, node| {
+    (&["Resize"], 11, |rw, node| {
         let scales = node.input(1).unwrap_or("").to_string();
-        resize_from_asymmetric(node, scales)
+        resize_from_asymmetric(rw, node, scales)
+    }),
+    // Version 16 added the attribute, with another default than the rule before it.
+    (&["RoiAlign"], 16, |_, node| {
+        node.attrs.insert("coordinate_transformation_mode".into(), "output_half_pixel".into());
+        Ok(Raised::Changed)
     }),
     (&["Scan"], 9, scan_of_batch),
     (&["Scatter"], ALWAYS, |_, node| {
@@ -100,7 +105,7 @@ const CHANGES: &[(&[&str], i64, Raise)] = &[
             Some(Attr::Floats(v)) => rw.constant(Tensor::f32(&[v.len() as i64], &v)),
             _ => node.input(1).unwrap_or("").to_string(),
         };
-        resize_from_asymmetric(node, scales)
+        resize_from_asymmetric(rw, node, scales)
     }),
 ];
 
@@ -348,11 +353,35 @@ fn scan_of_batch(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Written)
 }
 
-/// Upsample and Resize-10 have one coordinate rule and round down.
-fn resize_from_asymmetric(node: &mut Node, scales: String) -> Result<Raised, String> {
+/// Upsample and Resize-10 have one coordinate rule. The standard doesn't say how the nearest pixel is
+/// rounded: ONNX Runtime rounds up along an axis that shrinks, and down along others. Scales that nodes
+/// compute count as growing.
+fn resize_from_asymmetric(rw: &mut Rewrite, node: &mut Node, scales: String) -> Result<Raised, String> {
+    let factors = rw.constants.get(&scales).and_then(Tensor::to_f32s).unwrap_or_default();
     node.inputs = vec![node.x(0)?, String::new(), scales];
     node.op = "Resize".into();
     node.attrs.insert("coordinate_transformation_mode".into(), "asymmetric".into());
     node.attrs.insert("nearest_mode".into(), "floor".into());
+    let nearest = node.str("mode", "nearest") == "nearest";
+    let shrinks = nearest && factors.iter().any(|factor| *factor < 1.0);
+    if !shrinks {
+        return Ok(Raised::Changed);
+    }
+    if factors.iter().any(|factor| *factor > 1.0) {
+        // A node has one way of rounding, so the axes that grow get their own.
+        let part = |keep: fn(f32) -> f32| -> Tensor {
+            let part: Vec<f32> = factors.iter().map(|factor| keep(*factor)).collect();
+            Tensor::f32(&[part.len() as i64], &part)
+        };
+        let (larger, smaller) = (part(|factor| factor.max(1.0)), part(|factor| factor.min(1.0)));
+        let mut grown = node.clone();
+        grown.inputs[2] = rw.constant(larger);
+        grown.outputs = vec![rw.name("Resize")];
+        grown.name.clear();
+        node.inputs[0].clone_from(&grown.outputs[0]);
+        node.inputs[2] = rw.constant(smaller);
+        rw.nodes.push(grown);
+    }
+    node.attrs.insert("nearest_mode".into(), "ceil".into());
     Ok(Raised::Changed)
 }

@@ -57,13 +57,33 @@ impl Rewrite<'_> {
         Ok(body.outputs.iter().map(|out| rename(&out.name)).collect())
     }
 
-    /// The value of an integer or boolean, if it is computed from constants by a chain of at most `depth`
-    /// nodes.
+    /// The value of an integer or boolean, if it is computed by a chain of at most `depth` nodes from
+    /// constants or from values that were found before.
     pub(super) fn settled(&self, name: &str, depth: usize) -> Option<i64> {
         if let Some(t) = self.constants.get(name) {
             return t.to_i64s().filter(|values| values.len() == 1).map(|values| values[0]);
         }
-        let maker = self.nodes.iter().rev().find(|n| n.outputs.iter().any(|out| out == name))?;
+        let known = self.settled.borrow().get(name).copied();
+        known.unwrap_or_else(|| {
+            let value = self.computed(name, depth);
+            // Without it, each node that reads a value twice would double the time.
+            if value.is_some() {
+                self.settled.borrow_mut().insert(name.to_string(), value);
+            }
+            value
+        })
+    }
+
+    /// Looks for the values that a loop carries, so that the search at its next step ends at them.
+    fn settle(&self, carried: &[String]) {
+        for name in carried {
+            let value = self.settled(name, DEEPEST);
+            self.settled.borrow_mut().insert(name.clone(), value);
+        }
+    }
+
+    fn computed(&self, name: &str, depth: usize) -> Option<i64> {
+        let maker = self.maker(name)?;
         let x = |i: usize| self.settled(maker.input(i)?, depth.checked_sub(1)?);
         let holds = |test: fn(i64, i64) -> bool| Some(i64::from(test(x(0)?, x(1)?)));
         match maker.op.as_str() {
@@ -125,6 +145,7 @@ fn repeat(rw: &mut Rewrite, node: &Node) -> Done {
     let mut state = node.inputs.get(2..).unwrap_or_default().to_vec();
     let condition = rw.constant(Tensor { dtype: DType::Bool, shape: vec![], bytes: vec![1].into() });
     let mut scanned: Vec<Vec<String>> = vec![vec![]; node.outputs.len().saturating_sub(carried)];
+    rw.settle(&state);
     let mut i = 0;
     while on && i < most {
         // A body without nodes adds none, but takes time.
@@ -146,6 +167,7 @@ fn repeat(rw: &mut Rewrite, node: &Node) -> Done {
             None => rw.settled(&outputs[0], DEEPEST).ok_or_else(undecided)? != 0,
         };
         state = outputs[1..1 + carried].to_vec();
+        rw.settle(&state);
         scanned.iter_mut().zip(&outputs[1 + carried..]).for_each(|(all, out)| all.push(out.clone()));
         i += 1;
     }
@@ -220,4 +242,56 @@ fn scan(rw: &mut Rewrite, node: &Node) -> Done {
         rw.stack(&parts, axis, out);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Types, Value};
+
+    /// Number of steps of a loop over the image that also carries n ← n + `added` from `first`, while n <
+    /// `limit`.
+    fn steps(first: i64, added: &str, limit: i64) -> usize {
+        let value = |name: &str, dtype: DType| Value::new(name, dtype, &[]);
+        let nodes = vec![
+            Node::new("Add", &["n", added], "next"),
+            Node::new("Less", &["next", "limit"], "on"),
+            Node::new("Tanh", &["s"], "bounded"),
+        ];
+        let mut body = Graph::new(nodes, Default::default());
+        body.inputs = vec![
+            value("k", DType::I64),
+            value("go", DType::Bool),
+            value("n", DType::I64),
+            value("s", DType::F32),
+        ];
+        body.outputs =
+            vec![value("on", DType::Bool), value("next", DType::I64), value("bounded", DType::F32)];
+        let mut node =
+            Node::new("Loop", &["", "start", "first", "x"], "").with("body", Attr::Graph(Box::new(body)));
+        node.outputs = vec!["last".into(), "y".into()];
+        let number = |value: i64| Tensor::i64(&[], &[value]);
+        let constants = [
+            ("start".to_string(), Tensor { dtype: DType::Bool, shape: vec![], bytes: vec![1].into() }),
+            ("first".to_string(), number(first)),
+            ("limit".to_string(), number(limit)),
+            ("one".to_string(), number(1)),
+        ];
+        let mut graph = Graph::new(vec![node], constants.into());
+        graph.inputs = vec![value("x", DType::F32)];
+        graph.outputs = vec![value("y", DType::F32)];
+        let unfolded = graph.unfold(&Types::new()).unwrap().unwrap();
+        unfolded.nodes.iter().filter(|node| node.op == "Tanh").count()
+    }
+
+    #[test]
+    fn a_number_that_counts_to_a_hundred_ends_a_loop() {
+        assert_eq!(steps(0, "one", 100), 100);
+    }
+
+    /// Doubling: each step reads the number twice, so that 2⁶⁰ ways lead to the first.
+    #[test]
+    fn a_number_that_doubles_takes_no_longer() {
+        assert_eq!(steps(1, "n", 1 << 60), 60);
+    }
 }

@@ -60,6 +60,9 @@ impl Graph {
             functions: &functions,
             types: Some(types),
             sequences: HashMap::new(),
+            elements: 0,
+            makers: Default::default(),
+            settled: Default::default(),
             fresh: &mut fresh,
         };
         for node in nodes {
@@ -79,7 +82,7 @@ impl Graph {
                     changed |= rw.nodes.last() != Some(&node);
                 }
                 None => {
-                    rw.follow(&node);
+                    rw.follow(&node).map_err(|why| format!("{}: {why}", node.label()))?;
                     rw.nodes.push(node);
                 }
             }
@@ -94,13 +97,16 @@ impl Graph {
     }
 }
 
-/// The largest number at the end of a name that a rewrite has given.
-fn largest(graph: &Graph) -> usize {
-    let made = graph.nodes.iter().flat_map(|node| node.outputs.iter().chain(&node.inputs));
-    let number = |name: &String| {
-        name.strip_prefix("audit/")?.split('/').filter_map(|part| part.parse::<usize>().ok()).max()
-    };
-    made.chain(graph.constants.keys()).filter_map(number).max().unwrap_or(0)
+/// The largest number in a name that a rewrite has given, or may give.
+pub(super) fn largest(graph: &Graph) -> usize {
+    let mut most = 0;
+    graph.visit_names(&mut |name| {
+        let Some(rest) = name.strip_prefix("audit/") else { return };
+        // No rewrite counts further than u32.
+        let numbers = rest.split('/').filter_map(|part| part.parse::<u32>().ok());
+        most = numbers.map(|n| n as usize).fold(most, usize::max);
+    });
+    most
 }
 
 impl Rewrite<'_> {

@@ -12,6 +12,10 @@ use crate::graph::sane::MOST_NODES;
 
 const POSITION: &str = "a position computed from the image";
 
+/// Maximum number of elements of all sequences together. A node that inserts an element makes a sequence of
+/// its own, so a list of n elements counts as n²/2.
+const MOST_ELEMENTS: usize = 20 * MOST_NODES;
+
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("ConcatFromSequence", 11, join).when(When::Always),
     standard("SequenceAt", 11, element).refuses(POSITION).when(When::Always),
@@ -33,12 +37,24 @@ impl Rewrite<'_> {
     }
 
     /// A copy of a sequence has the same elements.
-    pub(super) fn follow(&mut self, node: &Node) {
-        if let ("Identity", Some(elements), Some(out)) =
-            (node.op.as_str(), self.elements(node, 0), node.output(0))
-        {
-            self.sequences.insert(out.to_string(), elements);
+    pub(super) fn follow(&mut self, node: &Node) -> Done {
+        match (node.op.as_str(), self.elements(node, 0), node.output(0)) {
+            ("Identity", Some(elements), Some(out)) => self.register(out, elements),
+            _ => Ok(()),
         }
+    }
+
+    /// Registers the elements of a sequence. Error: there are too many.
+    fn register(&mut self, sequence: &str, elements: Vec<String>) -> Done {
+        self.elements += elements.len();
+        if self.elements > MOST_ELEMENTS {
+            return Err(format!(
+                "makes a sequence with which all sequences have more than {MOST_ELEMENTS} elements together. Export the model with \
+                 torch.stack or torch.cat of fewer tensors"
+            ));
+        }
+        self.sequences.insert(sequence.to_string(), elements);
+        Ok(())
     }
 
     /// The position among `count` elements that input `i` gives; `None` if unknown. Error: out of range.
@@ -57,7 +73,7 @@ type Elements = Result<Option<Vec<String>>, String>;
 /// Appends a node that makes a sequence, and registers its elements.
 fn make(rw: &mut Rewrite, node: &Node, elements: fn(&mut Rewrite, &Node) -> Elements) -> Done {
     if let (Some(elements), Some(out)) = (elements(rw, node)?, node.output(0)) {
-        rw.sequences.insert(out.to_string(), elements);
+        rw.register(out, elements)?;
     }
     rw.nodes.push(node.clone());
     Ok(())
@@ -181,4 +197,30 @@ fn split(rw: &mut Rewrite, node: &Node) -> Elements {
         parts = parts.iter().map(|part| rw.op("Squeeze", &[part, &axis])).collect();
     }
     Ok(Some(parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::graph::{DType, Graph, Node, Types, Value};
+
+    /// A list of n elements, inserted one by one.
+    fn inserted(count: usize) -> Result<Option<Graph>, String> {
+        let mut nodes = vec![Node::new("SequenceEmpty", &[], "s0")];
+        let insert = |i: usize| Node::new("SequenceInsert", &[&format!("s{i}"), "x"], &format!("s{}", i + 1));
+        nodes.extend((0..count).map(insert));
+        nodes.push(Node::new("ConcatFromSequence", &[&format!("s{count}")], "y"));
+        let mut graph = Graph::new(nodes, Default::default());
+        graph.inputs = vec![Value::new("x", DType::F32, &[1])];
+        graph.outputs = vec![Value::new("y", DType::F32, &[count as i64])];
+        graph.unfold(&Types::new())
+    }
+
+    /// 1,000 elements are 500,000 of all sequences together, and 2,500 are 3 million.
+    #[test]
+    fn a_list_that_grows_too_long_is_refused() {
+        let graph = inserted(1000).unwrap().unwrap();
+        assert_eq!(graph.nodes.last().unwrap().inputs, vec!["x"; 1000]);
+        let error = inserted(2500).unwrap_err();
+        assert!(error.starts_with("SequenceInsert \"s") && error.contains("2000000 elements"), "{error}");
+    }
 }
