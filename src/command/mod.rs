@@ -56,12 +56,8 @@ const EXAMPLES: &str = "Examples:
                                         attacks made on another model
   audit compare before.json after.json
 
-Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
-preprocessing, gallery, retrieval, attacks, sample in float32, corruptions); plan with the phases ahead and their seconds, and better plans of the attacks \
-before and during them; progress with \
-done, total, seconds_left (an upper bound that never rises; null if none is known), seconds_expected (by the plan; null if there is none, \
-or if it takes longer) and, in the attacks, attack, step, steps, \
-queries_done, queries, or with seconds if a phase has no steps to count; note; warning; error with exit and text.
+--progress json prints an event a line on stderr: start and end of a phase, plan, progress, note, warning, error. \
+docs/long-runs.md lists their fields.
 
 Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed · \
 11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 14 no attacked file found · 130 interrupted, continue with --resume";

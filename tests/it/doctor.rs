@@ -346,7 +346,7 @@ fn the_curve_is_that_of_audits() {
         let broken = report.outcomes.iter().filter(|o| o.after.hit == Some(false));
         let lost: BTreeSet<&str> = broken.map(|o| o.query.as_str()).collect();
         let left = 100.0 * (report.suite.queries - lost.len()) as f64 / report.suite.queries as f64;
-        expected.push(format!("{left:.0} at {:.0}/255", 255.0 * report.suite.eps));
+        expected.push(format!("{left:.0} at {}", report.suite.budget()));
     }
     says(text, &expected.iter().map(String::as_str).collect::<Vec<_>>());
 }

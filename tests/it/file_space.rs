@@ -449,7 +449,7 @@ fn the_file_column_of_other_audits() {
     image::GrayImage::from_pixel(12, 12, image::Luma([255])).save(folder.join("mask.png")).unwrap();
     let masked = audit("masked.json", "--mask mask.png");
     assert!(column("masked.json").is_null());
-    says(&masked.err, &["a mask is of the model's image"]);
+    says(&masked.err, &["the mask has the size of the model's images"]);
     // The flag states the only space.
     audit("input.json", "--space input");
     assert!(column("input.json").is_null());

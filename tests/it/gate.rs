@@ -49,6 +49,7 @@ fn with_ladder(name: &str, left: usize) -> Report {
     report.suite.ladder = Some(5);
     for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1") {
         let size = (o.after.hit == Some(false)).then_some(2.0 / 255.0);
+        o.linf = 2.0 / 255.0;
         o.enough = Some(Enough { size, as_file: size, ..Enough::default() });
     }
     let found = ladder::ladder(&report);

@@ -37,7 +37,7 @@ pub struct DirectionKind {
 }
 
 /// Half a random smooth field and half the smoothed gradient. They show whether the gradient is right where
-/// it is large over whole areas. The limit is that of reference/gradients.
+/// it is large over whole areas. docs/trust.md shows what the limits miss and find.
 pub const SMOOTH: DirectionKind =
     DirectionKind { along: "smooth directions", most: 1e-2, noticed: 3e-3, imprecise: false };
 /// The gradient itself. It shows parts that do not belong to the gradient. Suppose the gradient is g + e,

@@ -38,6 +38,10 @@ pub struct PreprocessingSample<'a> {
 /// be clearly better, no other is tried.
 pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
     let PreprocessingSample { dataset, model, metric, prep, tell } = sample;
+    if dataset.classless {
+        let why = "the images have no classes, so that there is no R@1 to compare preprocessings by";
+        return Ok(Found::not_checked(why, "Give some images with classes, two or more of each"));
+    }
     let stated = model.info.preprocessing.clone();
     let mut members = vec![Vec::new(); dataset.classes.len()];
     dataset.items.iter().enumerate().for_each(|(i, item)| members[item.class].push(i));
@@ -49,10 +53,6 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
     let (labels, pixels): (Vec<usize>, Vec<Vec<f32>>) = (chosen.iter().zip(decoded))
         .filter_map(|(&i, pixels)| Some((dataset.items[i].class, pixels?.data)))
         .unzip();
-    if dataset.classless {
-        let why = "the images have no classes, so that there is no R@1 to compare preprocessings by";
-        return Ok(Found::not_checked(why, "Give some images with classes, two or more of each"));
-    }
     if pixels.len() < 8 {
         let why = format!("{} images of classes with two or more are too few to decide", pixels.len());
         return Ok(Found::not_checked(why, "Give more images, two or more of each class"));

@@ -35,7 +35,8 @@ pub const SECOND: Member = Member {
     or: Some(Route::Exact),
     ..SMALLEST
 };
-/// The same for queries that no member along the exact gradient broke.
+/// The first run again, along the softened backward pass, for queries that no member along the exact gradient
+/// broke.
 pub const SOFTENED: Member = Member {
     facts: &MemberFacts::by_gradient("fmn, softened", "the same along the softened backward pass"),
     route: Route::Softened,

@@ -94,7 +94,7 @@ impl Walk for Nes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ball::BALLS;
+    use crate::ball::{BALLS, Ball};
 
     /// Minimises a linear function on four pixels. Its lowest value in the box is the value at the corner
     /// against the slope.
@@ -116,5 +116,28 @@ mod tests {
         let (loss, best) = Box::new(walk).best().unwrap();
         assert!(loss < corner + 0.01, "{loss}, the corner has {corner}");
         assert!(best.iter().all(|v| (v - 0.5).abs() < 0.1 + 1e-6));
+    }
+
+    /// In the Euclidean ball the lowest value is −ε·‖slope‖, against the slope. The noise must not be longer
+    /// than the ball.
+    #[test]
+    fn losses_alone_show_the_way_down_in_the_euclidean_ball() {
+        let slope: Vec<f32> = (0..60).map(|i| ((i * 7 % 13) as f32 - 6.0) / 6.0).collect();
+        let centre = [0.5f32; 60];
+        let ball = Ball::find("l2").unwrap();
+        let bound = Bound { ball, eps: 0.3, centre: &centre, pixels: true, free: None };
+        let setting =
+            Setting { bound, start: &centre, warm: false, shape: [1, 6, 10], steps: 400, alpha: 0.0 };
+        let mut walk = Nes::new(&setting, Draw::new(1, "test", "item", 1));
+        let mut x = centre.to_vec();
+        let of = |x: &[f32]| x.iter().zip(&slope).map(|(x, s)| f64::from((x - 0.5) * s)).sum::<f64>();
+        for _ in 0..400 {
+            let loss = of(&x);
+            walk.step(&mut x, &bound, loss, Scaled::of(&[]));
+        }
+        let (loss, best) = Box::new(walk).best().unwrap();
+        let lowest = -0.3 * f64::from((ball.size)(&slope, &[0.0; 60]));
+        assert!(loss < 0.8 * lowest, "{loss} of {lowest}");
+        assert!((ball.size)(&best, &centre) <= 0.3 + 1e-5);
     }
 }

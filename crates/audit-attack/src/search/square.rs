@@ -104,6 +104,29 @@ mod tests {
     use super::*;
     use crate::BALLS;
 
+    /// In the Euclidean ball the lowest value of a linear function is −ε·‖slope‖. Squares whose pixels each
+    /// moved by ε would leave hardly anything of those before them.
+    #[test]
+    fn squares_add_up_in_the_euclidean_ball() {
+        let ball = crate::Ball::find("l2").unwrap();
+        let centre = [0.5f32; 64];
+        let slope: Vec<f32> = (0..64).map(|i| if i / 8 < 4 { 1.0 } else { -0.5 }).collect();
+        let bound = Bound { ball, eps: 0.5, centre: &centre, pixels: true, free: None };
+        let setting =
+            Setting { bound, start: &centre, warm: false, shape: [1, 8, 8], steps: 400, alpha: 0.1 };
+        let of = |x: &[f32]| x.iter().zip(&slope).map(|(x, s)| f64::from((x - 0.5) * s)).sum::<f64>();
+        let mut walk = (RANDOM.begin)(&setting, Draw::new(0, "R1", "q", 1));
+        let mut x = walk.first().unwrap();
+        for _ in 0..400 {
+            let loss = of(&x);
+            walk.step(&mut x, &bound, loss, Scaled::of(&[]));
+            assert!((ball.size)(&x, &centre) <= 0.5 + 1e-5);
+        }
+        let (loss, _) = walk.best().unwrap();
+        let lowest = -0.5 * f64::from((ball.size)(&slope, &[0.0; 64]));
+        assert!(loss < 0.8 * lowest, "{loss} of {lowest}");
+    }
+
     /// By hand: 0.3 holds 76 whole levels, 76.5/255. Every candidate of an 8-bit image then has 8 bits too,
     /// also at the edges of the range; an ε of 77/255 or of less than a level stays unchanged.
     #[test]

@@ -359,7 +359,7 @@ impl Gallery {
         }
         if ids.len() < 2 {
             return Err(Error::usage(format!(
-                "{} target: ranks among targets need at least two, others than those that are aimed at too",
+                "{} target. Give two or more: the rank of a target is measured among the others",
                 ids.len()
             )));
         }
