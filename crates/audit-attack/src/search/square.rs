@@ -1,6 +1,6 @@
 //! Square attack (Andriushchenko et al., ECCV 2020): a random search without gradients. It sets squares at
 //! random positions to ±ε and keeps those that decrease the loss. The squares shrink over time. In a ball
-//! that is not a box, a square alone has norm ε, and candidates are projected into the ball.
+//! that is not a box, squares are added, and the sum is projected into the ball.
 
 use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, usual};
 use crate::ball::whole_levels;
@@ -9,6 +9,10 @@ use audit_report::facts::schedules;
 /// Fractions of the run, in thousandths, at which the area of a square is halved. At first it is 0.8 of the
 /// image, or of the rectangle with all pixels that may change.
 const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
+
+/// The norm of an added square, as a share of ε. With 0.2 suite `square` left the least ARS of 0.05 to 1 over
+/// both bundled models (L2, ε 1 and 3): 55.8 and 13.9.
+const SHARE: f32 = 0.2;
 
 /// A run tries one image per step, after the first one.
 pub const RANDOM: Search = usual(&schedules::RANDOM, |setting, draw| Box::new(Square::new(setting, draw)));
@@ -21,7 +25,7 @@ pub const RANDOM_8_BIT: Search = usual(&schedules::RANDOM_8_BIT, |setting, draw|
 });
 
 struct Square {
-    /// The norm of a square: at most ε.
+    /// The radius that squares use: at most ε.
     eps: f32,
     draw: Draw,
     shape: [usize; 3],
@@ -80,14 +84,17 @@ impl Walk for Square {
         let side = ((share * (height * width) as f64).sqrt().round() as usize).clamp(1, height.min(width));
         let top = up + self.draw.index(height - side + 1);
         let left = before + self.draw.index(width - side + 1);
-        let amplitude = (bound.ball.amplitude)(self.eps, channels * side * side);
+        // In a box a square replaces what was there. In another ball it is added: the projection of the sum
+        // then leaves most of the others.
+        let (share, kept) = if bound.ball.is_box { (1.0, 0.0) } else { (SHARE, 1.0) };
+        let amplitude = share * (bound.ball.amplitude)(self.eps, channels * side * side);
         for channel in 0..channels {
             let by = self.draw.sign() * amplitude;
             for y in top..top + side {
                 let row = (channel * rows + y) * columns;
                 let at = row + left..row + left + side;
                 for (x, centre) in x[at.clone()].iter_mut().zip(&bound.centre[at]) {
-                    *x = centre + by;
+                    *x = centre + kept * (*x - centre) + by;
                 }
             }
         }
