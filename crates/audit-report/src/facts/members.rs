@@ -69,7 +69,7 @@ mod rows {
     );
     pub const MARGIN_SURROGATE: MemberFacts = MemberFacts::by_gradient(
         "margin, surrogate",
-        "the margin of a surrogate, the model with saturated operators made wider",
+        "the margin of the widened model, whose saturated operators are wider",
     );
     pub const PROBE: MemberFacts = MemberFacts::by_gradient(
         "each class",
@@ -104,7 +104,7 @@ mod rows {
     );
     pub const OTHERS_SURROGATE: MemberFacts = MemberFacts::by_gradient(
         "other images, surrogate",
-        "the same on a surrogate, the model with saturated operators made wider, or along the straight-through backward pass",
+        "the same on the widened model, whose saturated operators are wider, or along the straight-through backward pass",
     );
     pub const OTHERS_CLOSING: MemberFacts = MemberFacts::by_gradient(
         "other images, closing in",
