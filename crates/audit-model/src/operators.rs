@@ -105,8 +105,8 @@ fn class_name(class: Class) -> (&'static str, &'static str) {
     match class {
         Class::Exact => (
             "exact",
-            "the operator's derivative, and at kinks the value that PyTorch takes. Clip takes that of hardtanh: 0 at its bounds (clamp has \
-             1)",
+            "the operator's derivative, and at kinks the value that PyTorch takes. A Clip of the image takes that of clamp, 1 at its bounds, \
+             and any other that of hardtanh, 0",
         ),
         Class::StraightThrough => {
             ("straight-through", "the derivative without the rounding. The report names the nodes")

@@ -543,6 +543,30 @@ mod tests {
         assert_eq!(found.backward.constants[weight].to_f32s(), Some(vec![3.0]));
     }
 
+    /// PyTorch's clamp(x, 0, 1) of [0, 0.5, 1, 1.5, -1] has the gradient [1, 1, 1, 0, 0], and its hardtanh [0, 1,
+    /// 0, 0, 0]: a Clip of the image compares its input, and any other its output.
+    #[test]
+    fn a_clip_of_the_image_is_a_clamp() {
+        let bounds = [("low", Tensor::f32(&[], &[0.0])), ("high", Tensor::f32(&[], &[1.0]))];
+        let clip = |from: &str, to: &str| Node::new("Clip", &[from, "low", "high"], to);
+        let alone = of_node(clip("x", "y"), [&[5], &[5]], &bounds).unwrap();
+        assert!(operators(&alone).contains(&"GreaterOrEqual") && operators(&alone).contains(&"LessOrEqual"));
+        let after = |first: Node| {
+            let mut graph = Graph::new(vec![first, clip("h", "y")], Default::default());
+            graph.constants.extend(bounds.clone().map(|(name, t)| (name.to_string(), t)));
+            graph.inputs.push(Value::new("x", DType::F32, &[5]));
+            graph.outputs.push(Value::new("y", DType::F32, &[5]));
+            let of = ["x", "h", "y"].map(|name| (name.to_string(), (DType::F32, vec![5])));
+            let constants = bounds.clone().map(|(name, t)| (name.to_string(), (t.dtype, t.shape)));
+            let types: Types = of.into_iter().chain(constants).collect();
+            let found = differentiate(&graph, &types, &["x"], Pass::Exact, Processor::Cpu).unwrap();
+            operators(&found).contains(&"GreaterOrEqual")
+        };
+        assert!(after(Node::new("Mul", &["x", "high"], "h")));
+        assert!(!after(Node::new("Tanh", &["x"], "h")));
+        assert!(!after(Node::new("Mul", &["x", "x"], "h")));
+    }
+
     /// Otherwise a pool with a stride of 1,000,000 would be split into as many parts.
     #[test]
     fn pools_of_large_strides_use_positions() {

@@ -276,6 +276,27 @@ impl<'a, 't> Cx<'a, 't> {
         let zeros = || self.tape.borrow_mut().zeros(&self.node.outputs[i]);
         self.gy[i].clone().unwrap_or_else(zeros)
     }
+    /// Whether input `i` is an input of the graph, up to a factor, an offset, the type and the order of its
+    /// values. Looks at the first nodes only, where preprocessing is.
+    pub fn is_image(&self, i: usize) -> bool {
+        const FIRST: usize = 32;
+        const AFFINE: [&str; 9] =
+            ["Add", "Cast", "Div", "Identity", "Mul", "Reshape", "Sub", "Transpose", "Unsqueeze"];
+        let mut name = &self.node.inputs[i];
+        // Nodes are in the order of their values.
+        for node in self.graph.nodes.iter().take(FIRST.min(self.index)).rev() {
+            if !node.outputs.contains(name) {
+                continue;
+            }
+            let mut moving = node.inputs.iter().filter(|input| !self.graph.constants.contains_key(*input));
+            let (Some(only), None) = (moving.next(), moving.next()) else { return false };
+            if !AFFINE.contains(&node.op.as_str()) {
+                return false;
+            }
+            name = only;
+        }
+        self.graph.inputs.iter().any(|input| input.name == *name)
+    }
     /// Whether input `i` is on the path, so that it needs a gradient.
     pub fn wants(&self, i: usize) -> bool {
         self.wants.get(i).copied().unwrap_or(false)

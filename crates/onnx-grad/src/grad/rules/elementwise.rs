@@ -289,12 +289,20 @@ pub(super) fn clip_bounds(cx: &Cx) {
     }
 }
 
-/// The gradient passes strictly inside the bounds, as in PyTorch's hardtanh (its clamp passes it at the
-/// bounds too). Reads the output only.
+/// The gradient passes strictly inside the bounds, as in PyTorch's hardtanh, and reads the output only. A Clip
+/// of the image is a clamp, and passes it at the bounds too: black and white pixels lie there.
 fn clip(cx: &Cx) -> Done {
     clip_bounds(cx);
     if !cx.wants(0) {
         return Ok(());
+    }
+    if cx.is_image(0) {
+        let within = |op: &str, i: usize| cx.node.input(i).map(|bound| cx.op(op, &[&cx.x(0), bound]));
+        return match (within("GreaterOrEqual", 1), within("LessOrEqual", 2)) {
+            (None, None) => pass_through(cx),
+            (Some(within), None) | (None, Some(within)) => masked(cx, &within),
+            (Some(above), Some(below)) => masked(cx, &cx.op("And", &[&above, &below])),
+        };
     }
     let bound = |i: usize| cx.const_f32s(i).and_then(|v| v.first().copied());
     // The usual bounds: 0 and a finite float32.
