@@ -250,3 +250,52 @@ impl Plan {
         self.in_files(objective).map_or(0, |plan| plan.most_work(objective))
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// PGD with 32 steps at 8/255 on the model's input.
+    pub(crate) fn plan() -> Plan {
+        Plan {
+            form: Form::Published,
+            ball: &crate::BALLS[0],
+            space: Space::Input,
+            jpeg: None,
+            eps: 8.0 / 255.0,
+            mask: None,
+            alpha: 1.0 / 255.0,
+            steps: 32,
+            search: &crate::PGD,
+            restarts: 0,
+            seed: 0,
+            effort: None,
+            ladder: None,
+            in_files: false,
+            whole_levels: false,
+        }
+    }
+
+    /// In levels around 100: a protocol's 0.03137 stands for 8, 4.5 holds 4, and less than a level stays what
+    /// it is. A search may only try images that are measured as they are.
+    #[test]
+    fn images_of_whole_levels_have_bounds_of_whole_levels() {
+        let centre = [100.0 / 255.0];
+        let levels = |whole_levels: bool, eps: f32| {
+            let plan = Plan { whole_levels, eps, ..plan() };
+            let (low, high) = plan.bound(&centre, &None).interval(centre[0]);
+            [low, high].map(|v| (v * 255.0 * 1000.0).round() / 1000.0)
+        };
+        assert_eq!(levels(true, 0.03137), [92.0, 108.0]);
+        assert_eq!(levels(true, 4.5 / 255.0), [96.0, 104.0]);
+        assert_eq!(levels(true, 0.5 / 255.0), [99.5, 100.5]);
+        assert_eq!(levels(false, 4.5 / 255.0), [95.5, 104.5]);
+        let x = |plan: &Plan| {
+            let bound = plan.bound(&centre, &None);
+            let mut x = [bound.interval(centre[0]).1];
+            plan.settle(&mut x, &bound);
+            (x[0] * 255.0).round()
+        };
+        assert_eq!(x(&Plan { whole_levels: true, eps: 0.03137, ..plan() }), 108.0);
+    }
+}

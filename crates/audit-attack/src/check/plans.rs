@@ -186,26 +186,7 @@ mod tests {
     use super::*;
     use crate::check::CHECKS;
     use crate::objective::OBJECTIVES;
-
-    fn plan() -> Plan {
-        Plan {
-            form: audit_report::record::Form::Published,
-            ball: &crate::BALLS[0],
-            space: audit_report::record::Space::Input,
-            jpeg: None,
-            eps: 8.0 / 255.0,
-            mask: None,
-            alpha: 1.0 / 255.0,
-            steps: 32,
-            search: &crate::PGD,
-            restarts: 0,
-            seed: 0,
-            effort: None,
-            ladder: None,
-            in_files: false,
-            whole_levels: false,
-        }
-    }
+    use crate::plan::tests::plan;
 
     /// By hand, in batches of 8: 16 trials are two rounds. A step along a gradient counts as 3 passes, and
     /// checks share their runs: the audit's 32 steps, 64 for `more-steps`, 2 × 32 for `budget`, which `curve`
