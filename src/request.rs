@@ -65,7 +65,7 @@ pub struct Images {
     pub data: Option<PathBuf>,
     /// The layout's name; `None`: detected.
     pub layout: Option<String>,
-    /// Part of a benchmark; `None`: its test part.
+    /// Part of the data, if they state parts; `None`: the test part.
     pub split: Option<Split>,
     /// The column of the images in a table; `None`: by its usual names.
     pub image_column: Option<String>,

@@ -56,7 +56,7 @@ const EXAMPLES: &str = "Examples:
                                         attacks made on another model
   audit compare before.json after.json
 
---progress json prints an event a line on stderr: start and end of a phase, plan, progress, note, warning, error. \
+--progress json prints an event a line on stderr: start and end of a phase, plan, progress, wait, note, warning, error. \
 docs/long-runs.md lists their fields.
 
 Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed · \

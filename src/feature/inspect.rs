@@ -307,6 +307,7 @@ fn cost(taken: &Taken, embed_s: f64, suite: &Suite) -> Result<AuditCost> {
         images,
         queries: QUERIES,
         parts: 1,
+        may_shorten: true,
         checked: false,
         first: CHECKED_IMAGES,
         tried: 0,

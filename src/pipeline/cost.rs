@@ -114,6 +114,8 @@ pub struct Amount {
     pub queries: usize,
     /// Parts that their attacks are divided into, of which this audit makes one; 1 for a whole run.
     pub parts: usize,
+    /// Whether fewer queries may be asked for: not for a part, nor for a run that continues.
+    pub may_shorten: bool,
     /// Whether the result of the check at load is known.
     pub checked: bool,
     /// Images that the check at load looks at.
@@ -139,10 +141,14 @@ impl Outlook {
         plan: &Plan,
         strong: Option<StrongSample>,
     ) -> Outlook {
-        let queries =
-            suite.max_queries.unwrap_or(amount.queries).min(amount.queries).div_ceil(amount.parts.max(1));
+        let parts = amount.parts.max(1);
+        let whole = suite.max_queries.unwrap_or(amount.queries).min(amount.queries);
+        let queries = whole.div_ceil(parts);
         let undefended = suite.attacks.iter().any(|entry| plan.ladder_of(entry.objective).is_some());
-        let attack_s = |queries: usize, strong: Option<StrongSample>| {
+        // Of each part's queries and its share of the sample, which is drawn from the whole run.
+        let attack_s = |whole: usize, strong: Option<StrongSample>| {
+            let queries = whole.div_ceil(parts);
+            let sample = beside(suite, plan, strong, whole).div_ceil(parts);
             let of_all =
                 |work: &dyn Fn(&Objective) -> usize| queries * suite.objectives().map(work).sum::<usize>();
             speed.of_steps(match (undefended, plan.space) {
@@ -150,13 +156,13 @@ impl Outlook {
                     of_all(&|objective| plan.least_work(objective)),
                     of_all(&|objective| plan.least_work_on_photographs(objective)),
                 ],
-                (false, Space::Input) => [image_steps(suite, plan, strong, queries), 0],
-                (false, Space::File) => [image_steps(suite, plan, strong, queries); 2],
+                (false, Space::Input) => [image_steps(suite, plan, queries, sample), 0],
+                (false, Space::File) => [image_steps(suite, plan, queries, sample); 2],
             })
         };
-        let [attacks, least] = [strong, Some(StrongSample::Off)].map(|strong| attack_s(queries, strong));
-        let of_all =
-            |count: &dyn Fn(&Objective, usize) -> usize| most_of_all(suite, plan, strong, queries, count);
+        let [attacks, least] = [strong, Some(StrongSample::Off)].map(|strong| attack_s(whole, strong));
+        let sample = beside(suite, plan, strong, whole).div_ceil(parts);
+        let of_all = |count: &dyn Fn(&Objective, usize) -> usize| most_of_all(suite, queries, sample, count);
         let passes = of_all(&|objective, queries| plan.most_passes(objective, queries, speed.room));
         let resizes = of_all(&|objective, queries| plan.most_resizes(objective, queries));
         let most_s = speed.of_work([passes, resizes]).max(attacks);
@@ -171,7 +177,7 @@ impl Outlook {
         };
         let few = (PATIENCE / query_s.max(1e-9)) as usize / 10 * 10;
         let shorter = match few {
-            10.. if attacks > PATIENCE && few < queries && amount.parts < 2 => {
+            10.. if attacks > PATIENCE && few < queries && amount.may_shorten => {
                 format!("--max-queries {few}: {}", span(attack_s(few, strong)))
             }
             _ => String::new(),
@@ -351,13 +357,13 @@ const UNOPTIMISED: f64 = 1.5;
 /// Multiplications a second of ranking and clustering, of which a core makes about so many.
 const RANKING: f64 = 4e9;
 
-/// Image steps of a suite and the strong search beside it on some queries.
-fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
+/// Image steps of a suite on some queries, and of the strong search beside it on a `sample`.
+fn image_steps(suite: &Suite, plan: &Plan, queries: usize, sample: usize) -> usize {
     let each = suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries));
-    plan.work_of(each) + beside(suite, plan, strong, queries) * plan.work(&R1)
+    plan.work_of(each) + sample * plan.work(&R1)
 }
 
-/// Queries that the strong search attacks beside a suite.
+/// Queries that the strong search attacks beside a suite in a whole run.
 fn beside(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
     if suite.has_robust_r1() {
         return 0;
@@ -366,16 +372,15 @@ fn beside(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usi
     strong_most(strong, plan.work_of(each), plan).map_or(0, |most| most.min(queries))
 }
 
-/// The sum of `count` over the attacks of a suite and the strong search beside it, each on its queries.
+/// The sum of `count` over the attacks of a suite on its queries, and the strong search beside it on a
+/// `sample`.
 fn most_of_all(
     suite: &Suite,
-    plan: &Plan,
-    strong: Option<StrongSample>,
     queries: usize,
+    sample: usize,
     count: &dyn Fn(&Objective, usize) -> usize,
 ) -> usize {
     let own: usize = suite.attacks.iter().map(|entry| count(entry.objective, queries)).sum();
-    let sample = beside(suite, plan, strong, queries);
     own + if sample > 0 { count(&R1, sample) } else { 0 }
 }
 
@@ -452,6 +457,7 @@ mod tests {
             images: 1000,
             queries: 1000,
             parts: 1,
+            may_shorten: true,
             checked: false,
             first: 8,
             tried: 0,
@@ -470,10 +476,22 @@ mod tests {
         let many = outlook(None);
         assert_eq!(many.phases.last().unwrap().shorter, "--max-queries 350: 15 min");
         // A quarter of them takes a quarter of that, and fewer queries would be another run.
-        let quarter =
-            Outlook::of(speed, Amount { parts: 4, ..amount }, false, &suite, &plan, Some(StrongSample::Off));
+        let quarter = Outlook::of(
+            speed,
+            Amount { parts: 4, may_shorten: false, ..amount },
+            false,
+            &suite,
+            &plan,
+            Some(StrongSample::Off),
+        );
         assert_eq!((quarter.queries, quarter.phases.last().unwrap().shorter.as_str()), (250, ""));
         assert_eq!(quarter.phases[1], many.phases[1], "every part embeds the gallery");
+        // So does a quarter with the strong search beside it, whose sample is of the whole run.
+        let whole = Outlook::of(speed, amount, false, &suite, &plan, Some(StrongSample::Most(100)));
+        let part = Amount { parts: 4, may_shorten: false, ..amount };
+        let part = Outlook::of(speed, part, false, &suite, &plan, Some(StrongSample::Most(100)));
+        let attacks = |of: &Outlook| of.phases.last().unwrap().seconds;
+        assert!((attacks(&part) - attacks(&whole) / 4.0).abs() < 1e-6 * attacks(&whole));
         let text = many.text().unwrap();
         assert!(text.contains("attacks on 1000 queries 43 min, 2.6 s a query"), "{text}");
         // Without the strong search every trial takes all its steps.
@@ -582,8 +600,16 @@ mod tests {
         let (_, plan) = suite.plan(28, 0).unwrap();
         let speed =
             Speed { room: Room { workers: 1, batch: 1 }, embed_s: 1e-5, step_s: 3e-5, photograph_s: 0.0 };
-        let amount =
-            Amount { images: 100, queries: 100, parts: 1, checked: true, first: 8, tried: 0, ranking: 0.0 };
+        let amount = Amount {
+            images: 100,
+            queries: 100,
+            parts: 1,
+            may_shorten: true,
+            checked: true,
+            first: 8,
+            tried: 0,
+            ranking: 0.0,
+        };
         let outlook = Outlook::of(speed, amount, false, &suite, &plan, None);
         assert_eq!(outlook.text(), None);
         assert_eq!(outlook.announcement().event["event"], "plan");

@@ -157,6 +157,7 @@ impl Opened {
                 images: dataset.items.len() - vectors.as_ref().map_or(0, |v| v.ids.len()),
                 queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
                 parts: request.run.partition.map_or(1, |part| part.of as usize),
+                may_shorten: request.run.partition.is_none() && !request.run.resume,
                 checked: cached.is_some(),
                 first: count,
                 tried: check::preprocessing::SAMPLE_SIZE.min(dataset.items.len()) * others,

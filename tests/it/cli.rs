@@ -519,6 +519,8 @@ fn flags_out_of_range_are_refused() {
         dir.refused(&["model.onnx", "-q", "--data", "data", flag], USAGE);
     }
     dir.refused(&["model.onnx", "-q", "--layout", "folder"], USAGE);
+    dir.refused(&["images", "--out", "coloured", "--channels", "2"], USAGE);
+    assert!(!dir.join("coloured").exists());
     for flags in [
         "ars-strict --alpha 1/255",
         "strong --alpha=1/255",

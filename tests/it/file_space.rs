@@ -277,6 +277,12 @@ fn what_has_no_file_is_refused_by_name() {
     ] {
         folder.refused(&words(&format!("model.onnx -q {flags}")), 2);
     }
+    // Commands that attack the model's input.
+    folder.write("files.yaml", SUITE);
+    for command in ["doctor", "geometry"] {
+        let line = format!("{command} model.onnx -q --data photos --suite files.yaml");
+        folder.refused(&words(&line), 2);
+    }
     insta::assert_snapshot!(folder.told());
 }
 

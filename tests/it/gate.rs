@@ -94,6 +94,11 @@ fn a_gate_without_the_strong_search_says_so() {
     let report = save(&dir, "r.json", &report);
     dir.ended(&["gate", &report, "--fail-under", "ars=10"], 0);
     dir.ended(&["gate", &report, "--fail-under", "robust_r1=10"], 2);
+    // Rules that need a baseline check nothing without one, and other rules are judged.
+    let drops = "form: published\nattacks: [CA+]\ngate:\n  ars: {max_drop: 1}\n";
+    dir.ended(&["gate", &report, "--suite", &text(&dir, "drops.yaml", drops)], 2);
+    let both = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 10, max_drop: 1}\n";
+    dir.ended(&["gate", &report, "--suite", &text(&dir, "both.yaml", both)], 0);
     insta::assert_snapshot!(dir.told());
 }
 
@@ -558,10 +563,10 @@ fn the_most_robust_model_is_named_or_why_none_is() {
         says(&found, &["which model is the most robust"]);
         says(&found, why);
     };
-    unsure(&|r| r.scores.robust_r1 = None, &["b.onnx has no robust R@1 (--strong-sample off)"]);
+    unsure(&|r| r.scores.robust_r1 = None, &["b.onnx has no robust R@1 (it was left out by --strong-sample off)"]);
     let mut first = a.clone();
     first.scores.robust_r1 = None;
-    let lacks = "Undecided which model is the most robust: a.onnx has no robust R@1 (--strong-sample off)";
+    let lacks = "Undecided which model is the most robust: a.onnx has no robust R@1 (it was left out by --strong-sample off)";
     says(&answer(&[first, b.clone()]), &[lacks]);
     let different = ["under different ε: ", "b.onnx 66.7 at 25.5/255", "a.onnx 16.7 at 77/255"];
     unsure(&|r| r.suite.eps = 0.1, &different);

@@ -263,6 +263,9 @@ fn what_cannot_be_compared_is_refused() {
         refused(&[&float, &float, "--suite", suite]);
     }
     refused(&[&float, &float, "--suite", "corruptions"]);
+    dir.write("files.yaml", "form: corrected\nattacks: [ES]\neps: 8/255\nspace: file\n");
+    refused(&[&float, &float, "--suite", "files.yaml"]);
+    refused(&["r.json", "r.json", "--paper", "CUB", "--all"]);
     refused(&[&float, &float, "-o", "page.csv"]);
 
     // Distances in another metric.

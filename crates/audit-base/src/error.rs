@@ -150,10 +150,11 @@ pub fn did_you_mean(word: &str, known: &[impl AsRef<str>]) -> String {
 }
 
 /// Whether a word is probably a misspelt `known`: it begins alike, and a letter, or two of a long word, are
-/// wrong. Stricter than [`did_you_mean`], for words that may be what they say.
+/// wrong, and it is no plural. Stricter than [`did_you_mean`], for words that may be what they say.
 pub fn is_typo(word: &str, known: &str) -> bool {
     let most = 1 + usize::from(known.len() > 7);
-    word.chars().next() == known.chars().next() && strsim::damerau_levenshtein(word, known) <= most
+    let plural = word.strip_suffix('s') == Some(known);
+    !plural && word.chars().next() == known.chars().next() && strsim::damerau_levenshtein(word, known) <= most
 }
 
 /// The error (exit code 2) for a name that no row of a table has; `known` are the rows' names, and `what`

@@ -50,7 +50,7 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
         @if let Some(over) = shown::over_seeds(sweep) {
             (section("Over the seeds", "Mean ± standard deviation.", html! { .card { (table(&over)) } }))
         }
-        (section("All points", "In brackets 95 % intervals. Terms after the attack; ranks and shares in per cent.", tables))
+        (section("All points", "In brackets 95 % intervals. Terms under attack; ranks and shares in per cent.", tables))
         @if !findings.is_empty() {
             (section("Can I trust the result?", "What an audit at each point finds, and the points that it is found at.", trust))
         }

@@ -123,7 +123,18 @@ fn images_in_parquet_are_read() {
     images(&root, &["photos/x/1.png", "photos/y/2.png"]);
     fs::copy(golden("galleries/pandas.parquet"), root.join("photos/gallery.parquet")).unwrap();
     let photos = open(&root.join("photos"), None);
-    assert_eq!((photos.items.len(), &photos.left_out[..]), (2, &["gallery.parquet".to_string()][..]));
+    assert_eq!(summary(&photos), ["x: x/1.png", "y: y/2.png"]);
+    // A folder of pictures beside shards is no set of classes.
+    images(&root, &["repository/assets/logo.png"]);
+    fs::copy(shard("plain.parquet"), root.join("repository/0000.parquet")).unwrap();
+    assert_eq!(open(&root.join("repository"), None).items.len(), 3);
+    // The folder of a list says nothing of the split.
+    fs::create_dir_all(root.join("training")).unwrap();
+    for split in ["train", "val"] {
+        fs::copy(shard("gnu.tar"), root.join(&format!("training/{split}-0.tar"))).unwrap();
+    }
+    let list = root.write("lists/tars.txt", "../training/train-0.tar\n../training/val-0.tar\n");
+    assert_eq!(open(&list, None).items[0].id, "val-0.tar/0001.png");
     // With several row groups, read in any order. Missing values that the file doesn't declare show when they
     // are read.
     let groups = open(&shard("groups.parquet"), None);

@@ -106,7 +106,7 @@ fn what_a_list_means_is_read_or_asked() {
     assert_eq!(read("list.csv", b"path,label,class,SPLIT\na.png,x,1,Test\nb c.png,x,2,VAL\n"), [a, b]);
     // Words of their own, though some are near a column that has a meaning.
     assert_eq!(
-        read("list.csv", b"path,label,name,area,sport,crop\na.png,x,1,2,3,4\nb c.png,x,1,2,3,4\n"),
+        read("list.csv", b"path,label,name,area,sport,groups\na.png,x,1,2,3,4\nb c.png,x,1,2,3,4\n"),
         [a, b]
     );
     let lines = br#"{"file_name": "a.png", "label": 3, "box": [1, 2]}

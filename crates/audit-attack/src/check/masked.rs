@@ -82,7 +82,10 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     let how = if member.gradient_free {
         "a search without gradients".to_string()
     } else {
-        format!("the same steps along {} gradients", member.route.in_words())
+        match member.route {
+            Route::Surrogate => "the same steps along gradients of the widened model".to_string(),
+            route => format!("the same steps along {} gradients", route.in_words()),
+        }
     };
     let place = if softened.is_empty() || member.gradient_free {
         String::new()

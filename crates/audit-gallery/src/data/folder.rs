@@ -43,7 +43,7 @@ fn open(root: &Path) -> Result<Dataset> {
         return Err(Error::empty(format!("{shown} holds no class folders. Expected is {ABOUT}")));
     }
     let source = shown.to_string();
-    let mut dataset = Dataset { source, left_out: top.others, ..Dataset::default() };
+    let mut dataset = Dataset { source, ..Dataset::default() };
     for (class, folder) in top.folders {
         let inside = Contents::of(&folder)?;
         let shown = folder.display();

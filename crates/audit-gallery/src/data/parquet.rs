@@ -21,7 +21,8 @@ pub const LAYOUT: Layout = Layout {
     stretched: false,
     detect: |path| Shards::are_at(path, ENDING),
     has_splits: |path| {
-        Shards::have_splits(path, ENDING) || shards::files(path, ENDING).iter().any(|file| has_split(file))
+        let first = || shards::files(path, ENDING).first().is_some_and(|file| has_split(file));
+        Shards::have_splits(path, ENDING) || first()
     },
     open: Open::Columns(open),
 };
@@ -37,14 +38,13 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     let by_files = Shards::have_splits(path, ENDING);
     let shards = Shards::of(path, ENDING, wanted.split.filter(|_| by_files))
         .ok_or_else(|| Shards::missing(path, ENDING, wanted.split, ABOUT))?;
-    let by_rows = shards.taken.iter().any(|file| has_split(file));
-    let of_rows = Wanted { split: wanted.split.filter(|_| by_rows || !by_files), ..wanted.clone() };
     let mut listing = Listing::default();
-    let mut notes = shards.notes.clone();
+    let (mut notes, mut by_rows) = (shards.notes.clone(), false);
     let kept = Arc::default();
     for (file, name) in shards.taken.iter().zip(&shards.names) {
-        let of_file = list(file, name, &of_rows, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
-        notes.extend(of_file);
+        let of_file = list(file, name, wanted, by_files, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
+        by_rows |= of_file.has("split");
+        notes.extend(of_file.notes());
     }
     let part = if by_rows { named(wanted.split) } else { shards.part };
     Ok(Dataset { notes, ..listing.finish(path, LAYOUT.name, part)? })
@@ -56,15 +56,16 @@ fn has_split(file: &Path) -> bool {
     names.is_ok_and(|table| table.names().iter().any(|name| name.eq_ignore_ascii_case("split")))
 }
 
-/// Lists the images of a file, and returns its notes. `shown` is its name in ids. `kept` caches row groups of
-/// all files of the data set.
+/// Lists the images of a file, and returns its table. `shown` is its name in ids. `by_files` says that the
+/// names of files state the split. `kept` caches row groups of all files of the data set.
 fn list(
     path: &Path,
     shown: &str,
     wanted: &Wanted,
+    by_files: bool,
     listing: &mut Listing,
     kept: &Arc<RowGroups>,
-) -> Result<Vec<String>> {
+) -> Result<Table> {
     let file = ParquetTable::open(path, ABOUT)?;
     let images = images(&file, wanted.image_column.as_deref())?;
     let values = Arc::new(file.column(&images, kept));
@@ -96,7 +97,8 @@ fn list(
         };
         file.texts(name)?.into_iter().enumerate().map(text).collect()
     })?;
-    gather(&table, wanted.split, listing, |record| {
+    let split = wanted.split.filter(|_| !by_files || table.has("split"));
+    gather(&table, split, listing, |record| {
         let row = record.place.line - 1;
         if empty.binary_search(&row).is_ok() {
             return Err(record
@@ -105,7 +107,7 @@ fn list(
         }
         Ok((record.need(PATH)?.to_owned(), path.into(), Part::Value(values.clone(), row)))
     })?;
-    Ok(table.notes())
+    Ok(table)
 }
 
 /// The column of images: the one that the user names, or the one whose values are bytes.

@@ -5,6 +5,7 @@ use super::folder::Contents;
 use super::listing::{is_list, missing, named};
 use audit_base::{Error, files};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 pub const TAR: &str = "tar";
@@ -40,8 +41,7 @@ impl Shards {
     /// the others are for evaluation.
     pub fn of(path: &Path, ending: &str, split: Option<Split>) -> Option<Shards> {
         let all = files(path, ending);
-        let root = root(path);
-        let is_training = |shard: &Path| is_training(shard, root);
+        let is_training = training(&all);
         let both = all.iter().any(|shard| is_training(shard)) && !all.iter().all(|shard| is_training(shard));
         let (taken, others): (Vec<_>, Vec<_>) = match (split, both) {
             (None, false) => (all, Vec::new()),
@@ -58,6 +58,7 @@ impl Shards {
         let name = |shard: &PathBuf| shard.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut names: Vec<String> = taken.iter().map(name).collect();
         if names.iter().collect::<HashSet<_>>().len() < names.len() {
+            let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
             let below =
                 |shard: &PathBuf| shard.strip_prefix(root).unwrap_or(shard).to_string_lossy().into_owned();
             names = taken.iter().map(|shard| below(shard).replace('\\', "/")).collect();
@@ -79,7 +80,8 @@ impl Shards {
         let of_class = |(name, folder): &(String, PathBuf)| {
             name != INNER && Contents::of(folder).is_ok_and(|inside| !inside.images.is_empty())
         };
-        let has_classes = || Contents::of(path).is_ok_and(|inside| inside.folders.iter().any(of_class));
+        let classes = |inside: Contents| inside.folders.iter().filter(|folder| of_class(folder)).count();
+        let has_classes = || Contents::of(path).is_ok_and(|inside| classes(inside) > 1);
         Shards::of(path, ending, None).is_some() && !(path.is_dir() && has_classes())
     }
 
@@ -97,19 +99,24 @@ impl Shards {
 
     /// Whether there are shards of the train split.
     pub fn have_splits(path: &Path, ending: &str) -> bool {
-        files(path, ending).iter().any(|shard| is_training(shard, root(path)))
+        let all = files(path, ending);
+        let is_training = training(&all);
+        all.iter().any(|shard| is_training(shard))
     }
 }
 
-/// The folder that the names of shards are relative to.
-fn root(path: &Path) -> &Path {
-    if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) }
-}
-
-/// Whether a word of the file's path below `root` begins with "train".
-fn is_training(shard: &Path, root: &Path) -> bool {
-    let name = shard.strip_prefix(root).unwrap_or(shard).to_string_lossy().to_lowercase();
-    name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with("train"))
+/// Whether a word of a file's name begins with "train", or of its folder's name if files in several folders
+/// have one name.
+fn training(all: &[PathBuf]) -> impl Fn(&Path) -> bool + use<> {
+    let repeated = all.iter().filter_map(|shard| shard.file_name()).collect::<HashSet<_>>().len() < all.len();
+    let begins = |name: Option<&OsStr>| {
+        let name = name.unwrap_or_default().to_string_lossy().to_lowercase();
+        name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with("train"))
+    };
+    move |shard| {
+        let folder = shard.parent().and_then(Path::file_name).filter(|_| repeated);
+        begins(shard.file_name()) || begins(folder)
+    }
 }
 
 /// The files of this extension at `path`, as [`Shards::of`] finds them.

@@ -244,17 +244,17 @@ impl Verdict {
         let strong = report.scores.robust_r1.is_some() || report.outcomes.iter().any(|o| o.members.is_some());
         let published = match report.suite.surrogate {
             None => {
-                "judged on published numbers only: the strong search attacked no query, so that a stronger attack may find less \
+                "Judged on published numbers only: the strong search attacked no query, so that a stronger attack may find less \
                  robustness. Leave out --strong-sample off"
             }
             Some(_) => {
-                "judged on transfer attacks only: attacks on the model itself may find less robustness"
+                "Judged on transfer attacks only: attacks on the model itself may find less robustness"
             }
         };
         let drops = rules.drops();
         let unchecked = (baseline.is_none() && !drops.is_empty()).then(|| {
             format!(
-                "not checked, as there is no baseline: the drop of {}. Add --baseline FILE",
+                "The drop of {} was not checked, as there is no baseline. Add --baseline FILE",
                 drops.join(", ")
             )
         });

@@ -290,7 +290,7 @@ fn not_measured(quantity: &Quantity, report: &Report) -> String {
             "a list of pairs doesn't say who is on all images".into()
         }
         None if report.part.is_some() => "no query of this part is in the sample of the strong search".into(),
-        None => "--strong-sample off".into(),
+        None => "it was left out by --strong-sample off".into(),
     }
 }
 
