@@ -27,8 +27,8 @@ const BATCHES: [usize; 3] = [1, 2, 5];
 /// Images at which a file for a fixed batch is run, at most; the rest of the batch is grey.
 const IMAGES: usize = 8;
 /// Accepted difference between two gradients of an image, or two embeddings, as a share of their length.
-/// Rounding moves a few values across the kink of a ReLU. If images of a batch change each other's embeddings,
-/// the difference is far larger.
+/// Rounding moves a few values across the kink of a ReLU. If images of a batch change each other's
+/// embeddings, the difference is far larger.
 const SAME: f64 = 1e-2;
 /// The same where values are quantised: the last bit of a float decides between neighbouring integers.
 const SAME_QUANTISED: f64 = 1e-1;

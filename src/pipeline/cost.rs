@@ -245,8 +245,8 @@ impl Outlook {
         format!("{usual}{condition}{}", at_most(self.attacks()[1], self.most_s, words))
     }
 
-    /// What a range of times depends on; empty if there is one time, or if [`Outlook::attacks_in_words`] has a
-    /// condition.
+    /// What a range of times depends on; empty if there is one time, or if [`Outlook::attacks_in_words`] has
+    /// a condition.
     pub fn sooner(&self) -> &'static str {
         let range = self.small_change.is_none() && self.least_s < self.query_s;
         if range { ", less if the strong search succeeds early" } else { "" }

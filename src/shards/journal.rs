@@ -242,8 +242,8 @@ fn checked(line: &[u8]) -> Option<&str> {
     std::str::from_utf8(json).ok().filter(|_| sum == checksum(json).as_bytes())
 }
 
-/// The journals of a command of several runs, such as the points of a sweep. They are numbered, and stay until
-/// the results of all runs are written.
+/// The journals of a command of several runs, such as the points of a sweep. They are numbered, and stay
+/// until the results of all runs are written.
 pub struct Journals {
     /// What their names begin with; `None` if nothing is written.
     base: Option<PathBuf>,

@@ -563,7 +563,10 @@ fn the_most_robust_model_is_named_or_why_none_is() {
         says(&found, &["which model is the most robust"]);
         says(&found, why);
     };
-    unsure(&|r| r.scores.robust_r1 = None, &["b.onnx has no robust R@1 (it was left out by --strong-sample off)"]);
+    unsure(
+        &|r| r.scores.robust_r1 = None,
+        &["b.onnx has no robust R@1 (it was left out by --strong-sample off)"],
+    );
     let mut first = a.clone();
     first.scores.robust_r1 = None;
     let lacks = "Undecided which model is the most robust: a.onnx has no robust R@1 (it was left out by --strong-sample off)";

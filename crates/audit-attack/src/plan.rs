@@ -85,8 +85,8 @@ impl Plan {
 
     /// The set that contains images near `centre` [P], of which the values in `free` may change.
     pub(super) fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
-        // No file has values between two grey levels. A search that tried images beyond the last one could end
-        // at an image that becomes another one when it is rounded.
+        // No file has values between two grey levels. A search that tried images beyond the last one could
+        // end at an image that becomes another one when it is rounded.
         let eps = if self.makes_files() { whole_levels(self.eps) } else { self.eps };
         Bound { ball: self.ball, eps, centre, pixels: true, free: free.as_deref() }
     }

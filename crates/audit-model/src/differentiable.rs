@@ -24,8 +24,8 @@ pub trait Differentiable: Send {
     /// Embeds a full batch of images [B, P], calls `cotangent` for ∂L/∂embedding, and writes ∂L/∂image to
     /// `gradient` [B, P].
     ///
-    /// `reach` `[B]` is the width of the interval in which an attack moves a pixel of each image; 0 if unknown. A
-    /// model that estimates its gradient uses it as the scale of its finite differences.
+    /// `reach` `[B]` is the width of the interval in which an attack moves a pixel of each image; 0 if
+    /// unknown. A model that estimates its gradient uses it as the scale of its finite differences.
     fn gradient(
         &mut self,
         images: &[f32],

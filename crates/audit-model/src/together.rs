@@ -3,8 +3,8 @@
 //! Convolutions run in a blocked layout of channels. ONNX Runtime reorders each value that leaves or enters a
 //! graph, and a gradient has dozens of residuals, which leave one graph and enter the other. So it optimises
 //! the joined graph, which keeps them in blocks. Chains of elementwise operators become one operator each
-//! (`runtime/fused/`). The result is cut in two again, where the cotangent comes in: losses are computed between
-//! the two sessions.
+//! (`runtime/fused/`). The result is cut in two again, where the cotangent comes in: losses are computed
+//! between the two sessions.
 
 use super::runtime::{self, Optimise, Options, Provider, Session};
 use super::{EMBEDDING, IMAGE};
@@ -48,8 +48,8 @@ pub fn sessions(joined: Graph, options: Options) -> Result<(Session, Session, Ve
     let mut optimised = runtime::optimised(&joined)?;
     // `optimised` has its own copy of the weights.
     drop(joined);
-    // A chain runs on one thread, and ONNX Runtime's operators on all that a session has. No chain crosses the
-    // cut: a value joins a chain only with all of its readers.
+    // A chain runs on one thread, and ONNX Runtime's operators on all that a session has. No chain crosses
+    // the cut: a value joins a chain only with all of its readers.
     if options.threads == 1
         && let Ok(types) = runtime::infer_statically(&optimised)
     {
@@ -75,8 +75,8 @@ pub fn sessions(joined: Graph, options: Options) -> Result<(Session, Session, Ve
 
 /// The forward part of a joined graph, whose residuals have no type yet, and the backward part, which lacks
 /// them as inputs. What the embedding needs is forward. The rest is backward, also nodes that follow from the
-/// image alone: what they read is mostly in blocks, what they make is not. All of them lead to the gradient, and
-/// so to the node that overwrites the image.
+/// image alone: what they read is mostly in blocks, what they make is not. All of them lead to the gradient,
+/// and so to the node that overwrites the image.
 fn cut(joined: Graph) -> [Graph; 2] {
     let mut forward = joined.clone();
     forward.outputs.retain(|value| value.name == EMBEDDING);

@@ -1,5 +1,5 @@
-//! Measures of attacked images, from which an objective's terms are computed, each a row in one of these files.
-//! The runner computes them, never the search.
+//! Measures of attacked images, from which an objective's terms are computed, each a row in one of these
+//! files. The runner computes them, never the search.
 
 pub mod captured;
 mod distance;

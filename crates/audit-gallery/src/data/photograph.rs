@@ -282,7 +282,8 @@ impl Resampling {
         }
     }
 
-    /// Writes the crop in [0, 1] from rows of its width. `first`: the photograph's row that `wide` begins with.
+    /// Writes the crop in [0, 1] from rows of its width. `first`: the photograph's row that `wide` begins
+    /// with.
     fn along_columns(&self, wide: &[f64], first: usize, out: &mut [f32]) {
         let columns = self.columns.len();
         let mut sums = vec![0.0f64; columns];

@@ -89,10 +89,10 @@ pub enum Stage {
     Clustering,
 }
 
-/// Measures the queries `all` of `gallery`, and its clustering: the centres [classes, D]. `clustering`: number
-/// of k-means restarts for NMI and AMI, which are of the whole gallery. `None` leaves them out: on large
-/// galleries their cost (items × classes × dimensions, dozens of times) exceeds all other work. `name` names a
-/// class by its label. Reports progress to `tell`, and ends with its error.
+/// Measures the queries `all` of `gallery`, and its clustering: the centres [classes, D]. `clustering`:
+/// number of k-means restarts for NMI and AMI, which are of the whole gallery. `None` leaves them out: on
+/// large galleries their cost (items × classes × dimensions, dozens of times) exceeds all other work. `name`
+/// names a class by its label. Reports progress to `tell`, and ends with its error.
 pub fn benign(
     gallery: &Gallery,
     all: &[usize],

@@ -139,8 +139,8 @@ impl Cuts {
         self.makers.get(name).copied().unwrap_or(0)
     }
 
-    /// What piece `i` must compute so that the graph's outputs `outputs` are: those of them that it makes, and
-    /// what other pieces read.
+    /// What piece `i` must compute so that the graph's outputs `outputs` are: those of them that it makes,
+    /// and what other pieces read.
     pub fn wanted<'a>(&'a self, i: usize, outputs: &[&'a str]) -> Vec<&'a str> {
         if self.count == 0 {
             return outputs.to_vec();

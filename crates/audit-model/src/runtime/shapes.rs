@@ -32,8 +32,8 @@ fn fold(graph: &Graph) -> Result<Graph> {
 /// refuses the graph.
 pub fn optimised(graph: &Graph) -> Result<Graph> {
     let b = builder(CPU, Optimise::All, graph.nodes.len())?;
-    // Constants are folded already, so nothing is computed. Memory of its own goes with the session; the arena
-    // of all sessions would keep it.
+    // Constants are folded already, so nothing is computed. Memory of its own goes with the session; the
+    // arena of all sessions would keep it.
     rewritten(graph, b.with_config_entry("session.use_env_allocators", "0").map_err(fault_of_setting)?)
 }
 
@@ -140,7 +140,8 @@ fn shape_of(name: &str) -> String {
 }
 
 /// Whether inference is known to get shapes of the graph wrong. In ceil_mode, it counts pooling windows that
-/// start beyond the padding; kernels omit them. For a ConvTranspose with output_shape, it gets the rank wrong.
+/// start beyond the padding; kernels omit them. For a ConvTranspose with output_shape, it gets the rank
+/// wrong.
 pub fn infers_wrong(graph: &Graph) -> bool {
     graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0 || n.attrs.contains_key("output_shape"))
 }

@@ -543,8 +543,8 @@ mod tests {
         assert_eq!(found.backward.constants[weight].to_f32s(), Some(vec![3.0]));
     }
 
-    /// PyTorch's clamp(x, 0, 1) of [0, 0.5, 1, 1.5, -1] has the gradient [1, 1, 1, 0, 0], and its hardtanh [0, 1,
-    /// 0, 0, 0]: a Clip of the image compares its input, and any other its output.
+    /// PyTorch's clamp(x, 0, 1) of [0, 0.5, 1, 1.5, -1] has the gradient [1, 1, 1, 0, 0], and its hardtanh
+    /// [0, 1, 0, 0, 0]: a Clip of the image compares its input, and any other its output.
     #[test]
     fn a_clip_of_the_image_is_a_clamp() {
         let bounds = [("low", Tensor::f32(&[], &[0.0])), ("high", Tensor::f32(&[], &[1.0]))];

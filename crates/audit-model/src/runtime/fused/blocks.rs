@@ -1,9 +1,9 @@
 //! Elementwise operators moved into ONNX Runtime's blocked layout.
 //!
-//! Convolutions on CPUs run on tensors whose channels lie in blocks (MLAS's NCHWc): 16 or 8 values of one place,
-//! then those of the next. ONNX Runtime reorders a tensor before each operator that has no kernel for blocks. A
-//! product with one value for each channel, as squeeze and excitation has, and the sum over places in its
-//! gradient are such operators. Ours has them in blocks.
+//! Convolutions on CPUs run on tensors whose channels lie in blocks (MLAS's NCHWc): 16 or 8 values of one
+//! place, then those of the next. ONNX Runtime reorders a tensor before each operator that has no kernel for
+//! blocks. A product with one value for each channel, as squeeze and excitation has, and the sum over places
+//! in its gradient are such operators. Ours has them in blocks.
 
 use super::{Readers, is_large, number, operator_index, spread};
 use crate::runtime::{Input, Optimise, Options, Provider, Session};
@@ -54,8 +54,8 @@ pub(super) fn blocked(graph: &Graph) -> HashSet<String> {
     blocked
 }
 
-/// Whether a tensor of shape `shape` has one value for each channel or image of a tensor of shape `of`, the same
-/// at all places. In blocks, `of` counts the channels that fill up the last block too.
+/// Whether a tensor of shape `shape` has one value for each channel or image of a tensor of shape `of`, the
+/// same at all places. In blocks, `of` counts the channels that fill up the last block too.
 pub(super) fn is_channelwise(shape: &[i64], of: &[i64], blocked: bool) -> bool {
     let [.., n, c, h, w] = *of else { return false };
     let [images, channels, places] = match *shape {
@@ -96,11 +96,12 @@ fn blocked_name(name: &str) -> String {
     format!("audit/blocks/{name}")
 }
 
-/// Moves elementwise operators, sums over places and spreads into blocks, if an operand comes out of them and a
-/// reader takes the result in blocks, or nobody else takes the operand out. `types` gains the values in blocks.
+/// Moves elementwise operators, sums over places and spreads into blocks, if an operand comes out of them and
+/// a reader takes the result in blocks, or nobody else takes the operand out. `types` gains the values in
+/// blocks.
 ///
-/// A moved operator can have operands of two layouts, for which no operator but ours has a kernel: a tensor in
-/// blocks, and one value for each channel in the usual order.
+/// A moved operator can have operands of two layouts, for which no operator but ours has a kernel: a tensor
+/// in blocks, and one value for each channel in the usual order.
 pub(super) fn move_into_blocks(graph: &mut Graph, types: &mut Types, width: usize) {
     let readers = Readers::new(graph);
     let reordered = graph.nodes.iter().filter(|node| reorders(node, "ReorderOutput"));
@@ -185,7 +186,8 @@ pub(super) fn move_into_blocks(graph: &mut Graph, types: &mut Types, width: usiz
     graph.prune();
 }
 
-/// The node with its operands in blocks; `None` if it has to stay. `twins` has the values in blocks of others.
+/// The node with its operands in blocks; `None` if it has to stay. `twins` has the values in blocks of
+/// others.
 fn as_moved(
     node: &Node,
     graph: &Graph,

@@ -2,9 +2,9 @@
 //!
 //! ONNX Runtime passes over memory once for each elementwise operator, and a gradient has long chains of
 //! them: the derivative of Swish takes four. Our operator computes a chain tile by tile, in the cache. Its
-//! results are equal to those of ONNX Runtime's operators, bit by bit, with two exceptions: a sum over all places
-//! of each channel, in which a chain can end, adds in another order, and the sigmoid that follows from Swish has
-//! other last digits.
+//! results are equal to those of ONNX Runtime's operators, bit by bit, with two exceptions: a sum over all
+//! places of each channel, in which a chain can end, adds in another order, and the sigmoid that follows from
+//! Swish has other last digits.
 
 mod blocks;
 mod operator;
@@ -200,8 +200,8 @@ fn is_stranded(node: &Node, graph: &Graph, blocked: &HashSet<String>) -> bool {
     in_blocks && (node.op == "ReduceSum" || mixed) || node.op == SIGMOID_OF_SWISH
 }
 
-/// The nodes of a chain, each after those that it reads, as one node. `None` if no tensor of the chain's shape
-/// is an input, or if it is one node of ONNX Runtime's.
+/// The nodes of a chain, each after those that it reads, as one node. `None` if no tensor of the chain's
+/// shape is an input, or if it is one node of ONNX Runtime's.
 fn chain(nodes: &[&Node], typed: &Typed, width: usize) -> Option<Node> {
     let last = nodes.last()?;
     let sum = typed.is_sum(last).then_some(*last);
@@ -363,8 +363,8 @@ mod tests {
         held.floats().unwrap().1.to_vec()
     }
 
-    /// Whether the graph and the one with chains, whose operators are `expected`, give the same bits. Expected:
-    /// ONNX Runtime's own operators.
+    /// Whether the graph and the one with chains, whose operators are `expected`, give the same bits.
+    /// Expected: ONNX Runtime's own operators.
     fn equal(nodes: Vec<Node>, expected: &[&str]) {
         let alone = graph(nodes, &["y"]);
         let Some(chain) = fused(alone.clone()) else { return };
@@ -587,8 +587,9 @@ mod tests {
         assert_eq!(operators(&fused(graph(forward, &["y", crate::EMBEDDING])).unwrap()), kept);
     }
 
-    /// The gradient of an inverted residual block with squeeze and excitation, Swish and a stride (EfficientNet),
-    /// whose result has so many channels: joined, and as it runs. `op` applies the excitation.
+    /// The gradient of an inverted residual block with squeeze and excitation, Swish and a stride
+    /// (EfficientNet), whose result has so many channels: joined, and as it runs. `op` applies the
+    /// excitation.
     fn squeeze_and_excitation(op: &str, channels: i64) -> [Graph; 2] {
         const C: i64 = 40;
         let conv = |x: &str, w: &str, y: &str, group: i64, stride: i64, pad: i64| {
@@ -641,9 +642,9 @@ mod tests {
         numbers(seed, count).iter().map(|v| scale * v.signum() * v.abs().powf(0.1)).collect()
     }
 
-    /// Results are equal but for the rounding of Swish's derivative and of sums. Expected: ONNX Runtime without
-    /// optimisation. It brings tensors of 18 channels out of blocks, but not into them. It adds one value for
-    /// each channel in blocks, in five dimensions.
+    /// Results are equal but for the rounding of Swish's derivative and of sums. Expected: ONNX Runtime
+    /// without optimisation. It brings tensors of 18 channels out of blocks, but not into them. It adds one
+    /// value for each channel in blocks, in five dimensions.
     #[test]
     fn the_gradient_of_squeeze_and_excitation() {
         if load(None, None).is_err() {

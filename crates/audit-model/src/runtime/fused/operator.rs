@@ -93,8 +93,8 @@ fn zip(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
     by_index(a, b, out, f);
 }
 
-/// [`zip`], by index and with slices as parameters, so that the compiler makes vector instructions of it: with
-/// iterators or captured slices, the loop takes three times as long.
+/// [`zip`], by index and with slices as parameters, so that the compiler makes vector instructions of it:
+/// with iterators or captured slices, the loop takes three times as long.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
 fn by_index(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
@@ -116,8 +116,8 @@ pub fn domain(graph: &Graph) -> Result<Option<OperatorDomain>> {
     graph.opsets.contains_key(DOMAIN).then(build).transpose().map_err(fault("setting up"))
 }
 
-/// The operator. Inputs: tensors of one shape, then those of one value for each channel. Output: of that shape,
-/// or the sum over all places of each channel.
+/// The operator. Inputs: tensors of one shape, then those of one value for each channel. Output: of that
+/// shape, or the sum over all places of each channel.
 struct Chain;
 
 /// The operators of a chain and its constant numbers.

@@ -11,8 +11,8 @@ use ort::value::{Shape, TensorElementType, ValueType};
 
 const SPREAD: &str = "Spread";
 
-/// The node as our operator on `twin`, its operand in blocks of `width` channels, with the type of its result;
-/// `None` if it doesn't spread values.
+/// The node as our operator on `twin`, its operand in blocks of `width` channels, with the type of its
+/// result; `None` if it doesn't spread values.
 pub(super) fn moved(
     node: &Node,
     graph: &Graph,

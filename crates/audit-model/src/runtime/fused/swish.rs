@@ -1,7 +1,7 @@
 //! Swish x·σ(x) (Ramachandran et al. 2017, also called SiLU) with a gradient.
 //!
-//! ONNX Runtime has an operator for Swish, `QuickGelu` with α = 1, which needs one pass over memory instead of
-//! two. It doesn't use it where σ(x) is read for the derivative too. A chain gets σ(x) from Swish and x.
+//! ONNX Runtime has an operator for Swish, `QuickGelu` with α = 1, which needs one pass over memory instead
+//! of two. It doesn't use it where σ(x) is read for the derivative too. A chain gets σ(x) from Swish and x.
 
 use super::operator::{DOMAIN, SIGMOID_OF_SWISH};
 use super::{Readers, is_large, operator_index};

@@ -289,8 +289,8 @@ pub(super) fn clip_bounds(cx: &Cx) {
     }
 }
 
-/// The gradient passes strictly inside the bounds, as in PyTorch's hardtanh, and reads the output only. A Clip
-/// of the image is a clamp, and passes it at the bounds too: black and white pixels lie there.
+/// The gradient passes strictly inside the bounds, as in PyTorch's hardtanh, and reads the output only. A
+/// Clip of the image is a clamp, and passes it at the bounds too: black and white pixels lie there.
 fn clip(cx: &Cx) -> Done {
     clip_bounds(cx);
     if !cx.wants(0) {

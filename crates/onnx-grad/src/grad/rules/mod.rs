@@ -26,7 +26,8 @@ type Done = Result<(), String>;
 /// How an operator passes a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// The derivative (at kinks, that of PyTorch; of Clip, that of its clamp on the image, and of its hardtanh elsewhere).
+    /// The derivative (at kinks, that of PyTorch; of Clip, that of its clamp on the image, and of its
+    /// hardtanh elsewhere).
     Exact,
     /// It rounds to integers: the derivative of the same operator without rounding. Always in the notes.
     StraightThrough,
