@@ -10,7 +10,7 @@
 //! use audit::Request;
 //!
 //! let request =
-//! Request::model("models/plain.onnx").suite("smoke").max_queries(12).fail_under("robust_r1=30");
+//!     Request::model("models/plain.onnx").suite("smoke").max_queries(12).fail_under("robust_r1=30");
 //! # let mut request = request;
 //! # request.compute.library.get_or_insert("target/onnxruntime".into());
 //! let report = audit::run(&request)?;

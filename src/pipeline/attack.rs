@@ -269,8 +269,8 @@ impl Attacks<'_> {
         }
         // An audit that was begun, or a part of one, can't be continued with fewer queries.
         let may_shorten = !self.part && to_do == all;
-        let queries_left = work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
-        let query_count = may_shorten.then_some(queries_left);
+        let attacked_queries = || work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
+        let query_count = may_shorten.then(attacked_queries);
         let kept = journal.is_some();
         let (mut warned, mut made, mut withstood) = (false, 0, Vec::new());
         let attacked = self.attacked.take();

@@ -230,7 +230,10 @@ fn the_command_measures_any_model_and_writes_a_page() {
         assert!(row.shift > 0.0 && row.state.hardness > file.triplets.clean.hardness, "{}", row.moved);
     }
     let html = dir.text("g.html");
-    says(&html, &["How are classes placed?", "Pairs by distance", "Which classes mingle?", "KL divergence"]);
+    says(
+        &html,
+        &["How are classes placed?", "Pairs by distance", "Which classes are entangled?", "KL divergence"],
+    );
     // 30 small dots on both maps, and 8 queries before and after.
     let maps =
         &html[html.find("embeddings before the attack").unwrap()..html.find("How far do attacks").unwrap()];

@@ -333,7 +333,7 @@ fn classes(geometry: &Geometry) -> Markup {
         shown::entangled(geometry),
         geometry.spacing.classes.len()
     );
-    section("Which classes mingle?", &lead, card(&shown::classes(geometry, CLASSES)))
+    section("Which classes are entangled?", &lead, card(&shown::classes(geometry, CLASSES)))
 }
 
 fn measured(geometry: &Geometry) -> Markup {

@@ -173,19 +173,20 @@ fn expand(pattern: &str, most: usize) -> Option<Vec<String>> {
     };
     let mut names = vec![pattern.to_string()];
     for _ in 0..=RANGES {
-        // The names of a pattern differ in digits only, so that all of them have the same ranges left.
-        let Some((place, numbers, digits)) = names.first().and_then(|name| range(name)) else {
+        // All names of a pattern have the same ranges left, at other places if numbers have more digits.
+        let Some((_, numbers, _)) = names.first().and_then(|name| range(name)) else {
             return Some(names);
         };
         let count = numbers.end().checked_sub(*numbers.start()).map_or(0, |more| more.saturating_add(1));
         if count.checked_mul(names.len() as u64).is_none_or(|all| all > most as u64) {
             return None;
         }
-        let each = |name: &String| -> Vec<String> {
+        let each = |name: &String| -> Option<Vec<String>> {
+            let (place, numbers, digits) = range(name)?;
             let (front, back) = (&name[..*place.start()], &name[*place.end() + 1..]);
-            numbers.clone().map(|number| format!("{front}{number:0digits$}{back}")).collect()
+            Some(numbers.map(|number| format!("{front}{number:0digits$}{back}")).collect())
         };
-        names = names.iter().flat_map(each).collect();
+        names = names.iter().map(each).collect::<Option<Vec<_>>>()?.concat();
     }
     None
 }
@@ -201,6 +202,7 @@ mod tests {
         assert_eq!(names("a.tar"), ["a.tar"]);
         assert_eq!(names("x/a-{008..010}.tar"), ["x/a-008.tar", "x/a-009.tar", "x/a-010.tar"]);
         assert_eq!(names("{0..1}-{2..3}"), ["0-2", "0-3", "1-2", "1-3"]);
+        assert_eq!(names("{9..10}-{2..3}.tar"), ["9-2.tar", "9-3.tar", "10-2.tar", "10-3.tar"]);
         assert_eq!(names("{a,b}.tar"), ["{a,b}.tar"]);
         assert!(names("{2..1}.tar").is_empty());
         assert_eq!(names("{0..1}x{a,b}"), ["0x{a,b}", "1x{a,b}"]);

@@ -14,16 +14,14 @@ pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> Strin
         models.iter().zip(&names).filter_map(|(model, name)| loss(model, name, models)).collect();
     let answer = robust(models, reports, &names);
     match losses.is_empty() {
-        true => answer.unwrap_or_else(|why| format!("U{UNDECIDED}: {why}")),
+        true => answer.unwrap_or_else(|why| format!("Undecided which model is the most robust: {why}")),
         false => {
-            let answer = answer.unwrap_or_else(|why| format!("u{UNDECIDED}: {why}"));
+            let answer =
+                answer.unwrap_or_else(|why| format!("undecided which model is the most robust: {why}"));
             format!("{}; under attack, {answer}", losses.join("; "))
         }
     }
 }
-
-/// Without its first letter, which is a capital where it begins the answer.
-const UNDECIDED: &str = "ndecided which model is the most robust";
 
 /// The models by their files' names, or by their reports' if two are equal.
 fn names(models: &[ComparedModel]) -> Vec<&str> {
