@@ -35,8 +35,31 @@ pub(super) struct State<'a, 'w> {
 /// A trial and its result in one run.
 pub(super) type Measured = (usize, Outcome, Evidence);
 
-/// A run of a job: its loss, its start, and its trials.
-pub(super) type Measurement = (f64, usize, Vec<Measured>);
+/// A run of a job.
+pub(super) struct Measurement {
+    /// The attacker's mean success on the trials, in per cent.
+    success: f64,
+    /// Mean size of the perturbations if the search is for the smallest one, infinite if it found none; 0 in
+    /// searches for the lowest loss in the ball.
+    size: f64,
+    /// Mean loss.
+    loss: f64,
+    start: usize,
+    trials: Vec<Measured>,
+}
+
+impl Measurement {
+    /// Whether this run counts instead of another run of its job: the one with more success, then the one with
+    /// the smaller perturbation, then the one with the lower loss. Among equal runs the earliest start counts,
+    /// so that the order in which runs end does not matter.
+    fn beats(&self, other: &Measurement) -> bool {
+        let order = (other.success.total_cmp(&self.success))
+            .then(self.size.total_cmp(&other.size))
+            .then(self.loss.total_cmp(&other.loss))
+            .then(self.start.cmp(&other.start));
+        order.is_lt()
+    }
+}
 
 impl State<'_, '_> {
     /// The next run to begin: its job and its start.
@@ -108,23 +131,40 @@ impl State<'_, '_> {
         if measured.len() < self.task.jobs[job].len() {
             return;
         }
-        let found = self.measured.remove(&[job, start]).unwrap_or_default();
-        let loss = found.iter().map(|(_, o, _)| o.loss_last).sum::<f64>() / found.len() as f64;
-        let found = (loss, start, found);
+        let trials = self.measured.remove(&[job, start]).unwrap_or_default();
+        let found = self.measurement(start, trials);
         let (runs, best) = match self.best.remove(&job) {
             None => (1, found),
-            // Among equal losses the earliest start counts, so that the order in which runs end does not
-            // matter.
-            Some((runs, best)) if (found.0, found.1) < (best.0, best.1) => (runs + 1, found),
-            Some((runs, best)) => (runs + 1, best),
+            Some((runs, best)) => (runs + 1, if found.beats(&best) { found } else { best }),
         };
         if runs <= self.task.plan.restarts {
             self.best.insert(job, (runs, best));
             return;
         }
-        for (trial, outcome, evidence) in best.2 {
+        for (trial, outcome, evidence) in best.trials {
             self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
             self.outcomes.push((trial, outcome));
+        }
+    }
+
+    /// The run of a job from `start`, of which all trials are measured.
+    fn measurement(&self, start: usize, trials: Vec<Measured>) -> Measurement {
+        let Task { context, plan, trials: all, .. } = self.task;
+        let ranked = plan.form.ranked_in(&context.gallery) as f64;
+        let success = |(trial, outcome, _): &Measured| {
+            all[*trial].objective.success(outcome, plan.form, ranked).map_or(0.0, |(_, after)| after)
+        };
+        let size = |(_, outcome, _): &Measured| match outcome.loss_last < 0.0 {
+            true => f64::from(outcome.size.unwrap_or(outcome.linf)),
+            false => f64::INFINITY,
+        };
+        let mean = |of: &dyn Fn(&Measured) -> f64| trials.iter().map(of).sum::<f64>() / trials.len() as f64;
+        Measurement {
+            success: mean(&success),
+            size: if plan.search.smallest { mean(&size) } else { 0.0 },
+            loss: mean(&|(_, outcome, _)| outcome.loss_last),
+            start,
+            trials,
         }
     }
 }
