@@ -105,7 +105,8 @@ pub struct Breakdown {
     #[serde(alias = "lowest")]
     pub worst: f64,
     /// 95 % interval of the worst value of any class or group that has a row: from the worst lower to the
-    /// worst upper end of the rows' intervals.
+    /// worst upper end of the exact intervals of the m rows and of all their queries together, at 1 −
+    /// 0.05/(m + 1).
     pub interval: (f64, f64),
     /// The classes or groups, the worst first.
     pub rows: Vec<BreakdownRow>,
