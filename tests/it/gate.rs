@@ -113,7 +113,7 @@ fn a_drop_of_robust_r1_is_a_regression() {
     let gate = ["gate", &worse, "--baseline", &base];
     dir.ended(&gate, 11);
     let asked = [&gate[..], &["--max-drop", "ars=1"]].concat();
-    let out = dir.ended(&asked, 11);
+    let out = dir.ended(&asked, 10);
     assert!(!out.contains("robust_r1:"), "{out}");
     dir.ended(&["gate", &base, "--baseline", &worse], 0);
     dir.ended(&[&gate[..], &["--max-drop", "attack.CA+=1"]].concat(), 0);
@@ -662,7 +662,8 @@ fn a_drop_of_sampled_clean_recall_counts_beyond_chance_only() {
     says(&run(&dir, gate).ended(11).out, &["-10.448, worse by more than the tolerance 10.4"]);
 }
 
-/// If a score is missing on one side, the gate must not check only the rest.
+/// If a score is missing on one side, the gate must not silently check only the rest: it fails if the model
+/// lost the score, and warns if the baseline never had it.
 #[test]
 fn a_score_that_one_side_lacks_is_a_mistake_not_a_pass() {
     let dir = Transcript::new(Temp::new());
@@ -670,8 +671,8 @@ fn a_score_that_one_side_lacks_is_a_mistake_not_a_pass() {
     let mut without = crate::report_fixture::report(0.5);
     without.scores.ars = None;
     let without = save(&dir, "without.json", &without);
-    dir.ended(&["gate", &full, "--baseline", &without], 2);
-    dir.ended(&["gate", &without, "--baseline", &full], 2);
+    dir.ended(&["gate", &full, "--baseline", &without], 0);
+    dir.ended(&["gate", &without, "--baseline", &full], 10);
     dir.ended(&["gate", &without, "--baseline", &without], 0);
     insta::assert_snapshot!(dir.told());
 }

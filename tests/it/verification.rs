@@ -225,7 +225,7 @@ fn groups_of_pairs_have_a_gate() {
     assert_eq!(checks[0].metric, "attack.IMPERSONATE.worst_group");
     let worst =
         found.breakdowns.iter().find(|b| b.by == "group" && b.metric == "attack.IMPERSONATE").unwrap();
-    assert_eq!((checks[0].found, checks[0].interval), (worst.worst, Some(worst.interval)));
+    assert_eq!((checks[0].found, checks[0].interval), (Some(worst.worst), Some(worst.interval)));
 }
 
 /// A list in the form of LFW's pairs.txt has folds. In its second fold, pairs listed as one person show two:

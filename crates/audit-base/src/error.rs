@@ -13,7 +13,7 @@ pub enum Exit {
     Model = 3,
     /// Nothing to evaluate: no images, no class with two members.
     Empty = 4,
-    /// A gate's threshold was missed.
+    /// A gate's threshold was missed, or a drop from the baseline could not be decided.
     Gate = 10,
     /// Worse than the baseline, beyond the tolerance and beyond chance.
     Regression = 11,
@@ -42,7 +42,11 @@ impl Exit {
             "Not ONNX, cut off, ambiguous, an operator without gradient or that fails, or more memory than a model may use.",
         ),
         (Exit::Empty, "nothing to evaluate", "No images, or no class with two of them."),
-        (Exit::Gate, "gate failed", "A threshold was missed."),
+        (
+            Exit::Gate,
+            "gate failed",
+            "A threshold was missed, or a drop from the baseline could not be decided.",
+        ),
         (
             Exit::Regression,
             "regression against the baseline",

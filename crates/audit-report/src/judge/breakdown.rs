@@ -163,6 +163,12 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
     })
 }
 
+/// The interval of the worst that audits before the pooled one stored: from the worst lower to the worst
+/// upper end of the rows' intervals.
+pub(super) fn of_rows(found: &Breakdown, lower_is_better: bool) -> (f64, f64) {
+    worst_ends(found.rows.iter().map(|row| row.interval), lower_is_better)
+}
+
 /// 95 % interval of the worst share of several parts, in per cent: from the worst lower to the worst upper
 /// end of the exact intervals of the parts and of all of them together. For each part: its hits and its
 /// queries.
