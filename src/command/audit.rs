@@ -69,7 +69,8 @@ pub struct AuditArgs {
     /// Rules of the gate.
     #[command(flatten)]
     pub gate: GateArgs,
-    /// Write the report as a baseline for later audits, unless the gate fails
+    /// Write the report as a baseline for later audits, unless the gate fails or the report is worse than
+    /// --baseline
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub save_baseline: Option<PathBuf>,
     /// Precision of the attacks' steps. fp16 is meant for GPUs, and slower on a CPU. Outcomes are always

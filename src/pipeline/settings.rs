@@ -5,8 +5,8 @@ use crate::data::Dataset;
 use crate::facts::Facts;
 use crate::facts::protocols::parse_size;
 use crate::feature::{corruption, verification};
-use crate::judge::gate::Rules;
-use crate::judge::quantity::ROBUST;
+use crate::judge::gate::{self, Rules};
+use crate::judge::quantity::{Needs, Quantity, ROBUST};
 use crate::model::card::{CARDS, Card};
 use crate::model::exported;
 use crate::model::runtime::Provider;
@@ -61,6 +61,9 @@ impl Settings {
         refuse_partial_gate(request)?;
         refuse_beside_surrogate(request, &suite, &rules)?;
         refuse_beside_targets(request, &suite)?;
+        if let Some(baseline) = &baseline {
+            gate::refuse_baseline(&rules, baseline)?;
+        }
         if request.attack.precision == Precision::Fp16 && request.reading.gradient == Gradient::Estimate {
             return Err(Error::usage(
                 "--attack-precision fp16 is about gradients that are formed out of the graph, but --gradient estimate takes \
@@ -428,6 +431,30 @@ pub fn refuse_beside_classes(rules: &Rules, has_classes: bool) -> Result<()> {
             metric.name
         )))
     })
+}
+
+/// Refuses an audit that won't measure what the gate compares with the baseline (exit code 2).
+pub fn refuse_unmeasured_drops(
+    rules: &Rules,
+    baseline: &Report,
+    suite: &Suite,
+    planned: &Report,
+) -> Result<()> {
+    let strong = |code: &str| Facts::find(code).is_ok_and(|of| of.strong_only);
+    let skipped = || planned.skipped.iter().any(|s| strong(&s.attack));
+    let searched = planned.trials.attacks.keys().any(|code| strong(code)) || skipped();
+    let measured = |metric: &'static Quantity| {
+        let of_search = metric.whole().is_robust() || matches!(metric.needs, Needs::Ladder);
+        suite.gives(metric) && (searched || !of_search)
+    };
+    match rules.compared(baseline).into_iter().find(|&metric| !measured(metric)) {
+        None => Ok(()),
+        Some(metric) => Err(Error::usage(format!(
+            "the gate compares `{}` with the baseline, and this audit doesn't measure it. Take the suite and \
+             --strong-sample of the baseline, or switch it off in the suite's gate: {{ {}: {{ level: off }} }}",
+            metric.name, metric.name
+        ))),
+    }
 }
 
 /// The model card: flags first, then the given file, or the one beside the model, or another program's
