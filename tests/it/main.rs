@@ -32,6 +32,7 @@ mod file_space;
 mod foreign;
 mod gate;
 mod gate_ci;
+mod gate_reasons;
 mod geometry;
 mod golden;
 mod golden_replay;
