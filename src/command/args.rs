@@ -74,8 +74,8 @@ impl Shared {
 /// The images.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct ImageArgs {
-    /// Images: a folder in one of the layouts, a .csv manifest, or generated:CxN for C classes of N generated
-    /// images [default: 48 classes of 20]
+    /// Images: a folder in one of the layouts, a list of images such as a .csv file, or generated:CxN for C
+    /// classes of N generated images [default: 48 classes of 20]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Layout of the data on disk [default: detected; class folders if nothing else fits]

@@ -1,4 +1,4 @@
-"""Confirms the outcomes of an audit with the original model: python verify.py evidence.zip model.onnx [photos/ or their list]
+"""Confirms the outcomes of an audit with the original model: python verify.py evidence.zip model.onnx [photos/ or the list of images]
 
 Needs numpy, Pillow and onnxruntime, and no part of audit. The model file, with its external data, must have the SHA-256 of the report. The
 script embeds every image once, and compares every outcome, robust R@1, and FAR and TAR with the report. A comparison within SLACK of a tie is

@@ -162,7 +162,7 @@ fn what_needs_classes_is_refused() {
     ] {
         refused(line);
     }
-    // A table beside the images may hold their classes.
+    // A list beside the images may hold their classes.
     folder.write("flat/labels.csv", "path,label\n");
     refused("MODEL --data flat -q");
     insta::assert_snapshot!(folder.told());

@@ -34,7 +34,7 @@ fn open(root: &Path) -> Result<Dataset> {
         let list = list.map_or("images.csv", String::as_str);
         let flat = if top.folders.is_empty() { "; --layout flat audits them without classes" } else { "" };
         return Err(Error::usage(format!(
-            "image {stray} lies directly in {shown}. Expected is {ABOUT}. Move the images into class folders, or name a table of them: \
+            "image {stray} lies directly in {shown}. Expected is {ABOUT}. Move the images into class folders, or name a list of them: \
              --data {}, with the columns path and label{flat}",
             root.join(list).display()
         )));

@@ -16,9 +16,9 @@ mod folder;
 mod format;
 mod idx;
 mod image;
+mod image_list;
 mod inshop;
 mod listing;
-mod manifest;
 mod mat;
 mod msmt;
 mod omniglot;
@@ -79,7 +79,7 @@ pub struct Layout {
 enum Open {
     /// By split; `None`: the one on which papers evaluate.
     Split(fn(&Path, Option<Split>) -> Result<Dataset>),
-    /// By the columns of a table, which may be named.
+    /// By the columns of a list, which may be named.
     Columns(fn(&Path, &Wanted) -> Result<Dataset>),
 }
 
@@ -90,7 +90,7 @@ pub struct Wanted {
     pub layout: Option<String>,
     /// Split; `None`: the one on which papers evaluate.
     pub split: Option<Split>,
-    /// Column of the images in a table; `None`: by its usual names.
+    /// Column of the images in a list or in Parquet files; `None`: by its usual names.
     pub image_column: Option<String>,
     /// Column of the classes; `None`: by its usual names.
     pub label_column: Option<String>,
@@ -127,8 +127,8 @@ pub const LAYOUTS: &[Layout] = &[
     tar::LAYOUT,
     parquet::LAYOUT,
     coco::LAYOUT,
-    manifest::METADATA,
-    manifest::LAYOUT,
+    image_list::METADATA,
+    image_list::LAYOUT,
     flat::LAYOUT,
     folder::LAYOUT,
 ];
@@ -230,7 +230,7 @@ enum Part {
     Whole,
     /// A file in an archive: its first byte and its length.
     Bytes { from: u64, length: u64 },
-    /// The value of a table's column in a row, counted from 0.
+    /// The value of a Parquet column in a row, counted from 0.
     Value(Arc<BytesColumn>, usize),
     /// A box in the decoded image: left, top, right, bottom, in pixels; right and bottom are exclusive.
     Box([u32; 4]),

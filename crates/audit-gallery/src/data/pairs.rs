@@ -1,4 +1,4 @@
-//! Verification: a list of pairs of images, with one identity or two. As a table, or as `pairs.txt` of LFW
+//! Verification: a list of pairs of images, with one identity or two. With columns, or as `pairs.txt` of LFW
 //! (Huang et al., "Labeled Faces in the Wild", 2007).
 
 use super::listing::{ListedImage, Listing, Rows, SourceLine, first_lines, image_of, root, trimmed};

@@ -1,8 +1,8 @@
 //! Parquet files with images and their classes, as Hugging Face's `datasets` writes them. The images stay in
 //! the files: a row group is decoded when one of its images is read.
 
+use super::image_list::{FORM, gather};
 use super::listing::{Listing, named};
-use super::manifest::{FORM, gather};
 use super::shards::{self, Shards};
 use super::table::Table;
 use super::{Dataset, Layout, Open, Part, Wanted};
@@ -28,7 +28,7 @@ pub const LAYOUT: Layout = Layout {
 };
 
 const ENDING: &str = shards::PARQUET;
-/// The table's column of images.
+/// The column of images.
 const PATH: &str = "path";
 /// Key under which `datasets` describes the columns.
 const FEATURES: &str = "huggingface";
@@ -56,7 +56,7 @@ fn has_split(file: &Path) -> bool {
     names.is_ok_and(|table| table.names().iter().any(|name| name.eq_ignore_ascii_case("split")))
 }
 
-/// Lists the images of a file, and returns its table. `shown` is its name in ids. `by_files` says that the
+/// Lists the images of a file, and returns its rows. `shown` is its name in ids. `by_files` says that the
 /// names of files state the split. `kept` caches row groups of all files of the data set.
 fn list(
     path: &Path,
@@ -103,7 +103,7 @@ fn list(
         if empty.binary_search(&row).is_ok() {
             return Err(record
                 .place
-                .wrong(format!("column `{images}` is empty. Write the files of the images into the table")));
+                .wrong(format!("column `{images}` is empty. Write the files of the images into it")));
         }
         Ok((record.need(PATH)?.to_owned(), path.into(), Part::Value(values.clone(), row)))
     })?;

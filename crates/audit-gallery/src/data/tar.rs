@@ -2,8 +2,8 @@
 //! are read as streams of headers; only the positions of images stay in memory.
 
 use super::format::Format;
+use super::image_list::LABELS;
 use super::listing::{ListedImage, Listing};
-use super::manifest::LABELS;
 use super::shards::{self, Shards};
 use super::table::{Column, Form, scalars};
 use super::{Dataset, Layout, Open, Part, Wanted};

@@ -72,7 +72,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
             let embeddings = read_npy(path)
                 .map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {TARGETS}")))?;
             const COLUMNS: [Column; 1] = [Column::required("id")];
-            let table = read_table_beside(path, &Form { columns: &COLUMNS, bare: &[], about: TARGETS })?;
+            let table = read_list_beside(path, &Form { columns: &COLUMNS, bare: &[], about: TARGETS })?;
             let ids = table
                 .records()
                 .map(|record| Ok(record?.need("id")?.to_owned()))
@@ -189,7 +189,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
     const COLUMNS: [Column; 3] =
         [Column::required("id"), Column::required("label"), Column::optional("camera")];
-    let table = read_table_beside(path, &Form { columns: &COLUMNS, bare: &[], about: NPY })?;
+    let table = read_list_beside(path, &Form { columns: &COLUMNS, bare: &[], about: NPY })?;
     let mut seen: HashMap<String, usize> = HashMap::new();
     for record in table.records() {
         let record = record?;
@@ -212,8 +212,8 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     Ok(Vectors { embeddings, ids, labels, cameras })
 }
 
-/// The table beside an array. It only names items, so an unknown column is an error.
-fn read_table_beside(path: &Path, form: &Form) -> Result<Table> {
+/// The list beside an array. It only names items, so an unknown column is an error.
+fn read_list_beside(path: &Path, form: &Form) -> Result<Table> {
     let path = path.with_extension("csv");
     let table = Table::read(&path, form, &[])?;
     match table.unread().first() {
