@@ -217,7 +217,7 @@ fn attacks() -> String {
 fn measures() -> String {
     let row = |term: &Term| {
         let unit = match term.unit {
-            Unit::Percentile => "rank, % of the items",
+            Unit::Percentile => "rank, % of the images",
             Unit::Percent => "share, %",
             Unit::Plain => "plain number",
         };

@@ -57,7 +57,7 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
     }
     if benign.is_some_and(|benign| benign.nmi.is_none()) {
         found.push(reason::NO_CLUSTERING.note(format!(
-            "NMI and AMI are left out: clustering {} items into {} classes takes minutes or more. Add --nmi to compute them",
+            "NMI and AMI are left out: clustering {} images into {} classes takes minutes or more. Add --nmi to compute them",
             data.gallery, data.classes
         )));
     }
@@ -122,7 +122,7 @@ pub fn of_trials(
     let keeps_few = |t: &Trial| t.objective.measure.keeps && kept::items(context, t).len() < KEPT;
     if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
-            "in trials of {} the nearest 1 % of the gallery has fewer than {KEPT} items besides the targets, so that fewer are kept",
+            "in trials of {} the nearest 1 % of the gallery has fewer than {KEPT} images besides the targets, so that fewer are kept",
             Facts::codes(|o| o.measured.keeps)
         )));
     }

@@ -117,7 +117,7 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     root.write("gallery.csv", format!("id,label\n{beside}"));
     let message = run(&root.join("queries.csv"), &flags).unwrap_err().message;
     let other_class = "queries.csv, line 4: query `class01/00.png` has class `class01`";
-    says(&message, &[other_class, "gallery.npy holds no item. Its classes are `class00`"]);
+    says(&message, &[other_class, "gallery.npy holds no embedding. Its classes are `class00`"]);
 }
 
 /// A run is defined by its items, not by their order: the same rows in another order give the same report.

@@ -46,7 +46,7 @@ pub fn terminal(geometry: &Geometry) -> String {
         (format!("queries of the classes on the map, {}:", budget(geometry)), shifts(geometry)),
         (
             format!(
-                "{} of {} classes are no farther from another class than their own items from each other; the most entangled:",
+                "{} of {} classes are no farther from another class than their own images from each other; the most entangled:",
                 entangled(geometry),
                 geometry.spacing.classes.len()
             ),

@@ -1,5 +1,5 @@
-//! A list of images: one row per image. Reads open-metric-learning's lists unchanged, a `camera`, and a `group`
-//! by which reports divide the queries.
+//! A list of images: one row per image. Reads open-metric-learning's lists unchanged, a `camera`, and a
+//! `group` by which reports divide the queries.
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, image_of, is_list, missing, named, of_split};

@@ -183,7 +183,7 @@ pub enum Resize {
     Shorter(usize),
 }
 
-/// One image.
+/// An image, or an embedding without pixels.
 #[derive(Clone, Debug)]
 pub struct Item {
     /// Name within the data set, `class/file` or the path in a list: unique, and the same on every machine.
@@ -543,8 +543,8 @@ impl Dataset {
                     _ => self.source.clone(),
                 };
                 Error::usage(format!(
-                    "{place}: query `{id}` has class `{label}`, of which {name} holds no item. Its classes are {some}{more}. \
-                     Add items of it to the gallery, or remove the query"
+                    "{place}: query `{id}` has class `{label}`, of which {name} holds no embedding. Its classes are {some}{more}. \
+                     Add embeddings of it to the gallery, or remove the query"
                 ))
             })?;
             items.push(Item { id, class, origin });

@@ -1,5 +1,5 @@
-//! The rows and columns of lists of images, lists of pairs, and ids beside an array: CSV with any of the usual
-//! separators, lists without a header, JSON Lines.
+//! The rows and columns of lists of images, lists of pairs, and ids beside an array: CSV with any of the
+//! usual separators, lists without a header, JSON Lines.
 //!
 //! Unambiguous tables are read. If a table could mean two things, the error names its columns.
 

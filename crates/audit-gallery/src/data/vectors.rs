@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-const NPY: &str = "a .npy file of float32 or float64 [items, dimensions], and beside it a .csv file of the same name with \
-                   the columns id and label, and optionally camera: one row per item, in order";
+const NPY: &str = "a .npy file of float32 or float64 [embeddings, dimensions], and beside it a .csv file of the same name with \
+                   the columns id and label, and optionally camera: one row per embedding, in order";
 const PARQUET: &str = "a .parquet file with the columns id, label, embedding (lists of floats, all of one length), and \
                        optionally camera";
 

@@ -424,10 +424,10 @@ reasons! {
         WEAK_OR_MASKED;
     EIGHT_BIT = "eight-bit", source::FGSM, "doctor", "Do attacked images stay effective when they are saved in 8 bits?",
         "The attack depends on changes smaller than one grey level, which 8-bit images cannot store";
-    CANDIDATES = "candidates-outside", source::RANKING_ATTACK, "always", "Are the candidates of CA± items of the gallery?",
-        "By definition, candidates are items of the gallery. Audit the images of the gallery instead of its embeddings, if \
+    CANDIDATES = "candidates-outside", source::RANKING_ATTACK, "always", "Are the candidates of CA± images of the gallery?",
+        "By definition, candidates are images of the gallery. Audit the images of the gallery instead of its embeddings, if \
          you have them";
-    KEPT_ITEMS = "few-kept-items", source::DEEP_RANKING, "with SPQA or SPFOA", "Are there 5 items to keep at the top of the ranking?",
+    KEPT_ITEMS = "few-kept-items", source::DEEP_RANKING, "with SPQA or SPFOA", "Are there 5 images to keep at the top of the ranking?",
         "Be careful when comparing with runs on a larger gallery";
     BUILT_IN_DATA = "built-in-data", source::DATA_BIAS, "without `--data`, or with `generated:`", "Are the images your own?",
         "Give your own images: --data FOLDER";
