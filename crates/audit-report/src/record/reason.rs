@@ -394,7 +394,7 @@ reasons! {
          the best";
     HALF_PRECISION = "half-precision", source::MIXED_PRECISION, "with `--attack-precision fp16`", "Are the attacks as strong as with steps in float32?",
         "Audit without --attack-precision fp16: steps then run in float32";
-    WORST_CASE = "worst-case", source::EVALUATING, "always", "How many queries survive every recall attack?",
+    WORST_CASE = "worst-case", source::EVALUATING, "always", "How many queries withstand every attack on R@1?",
         "";
     MASKED_GRADIENTS = "masked-gradients", source::MASKING, "with the strong search", "Do attacks with softened gradients or without gradients break no more queries than the exact gradient?",
         "The exact gradient is masked, so that scores of attacks along it are invalid. Read robust R@1, and \
