@@ -240,7 +240,7 @@ impl InsteadArgs {
 
 /// Saved embeddings.
 #[derive(Clone, Debug, Args)]
-pub struct StoredArgs {
+pub struct SavedArgs {
     /// Read the embeddings of the images from this file of `audit embed`. Some are computed again and
     /// compared; a file that was made with other settings or of other images is refused
     #[arg(long, value_name = "FILE", conflicts_with = "cache", help_heading = "Long runs")]

@@ -1,4 +1,4 @@
-//! Warnings of a report that no check of [`crate::check`] makes: on model and data before the attacks, on
+//! Findings of a report that no check of [`crate::check`] makes: on model and data before the attacks, on
 //! outcomes after them.
 
 use crate::check;
@@ -18,7 +18,7 @@ use crate::threat::objective::top1::NEAR_COPY;
 use crate::threat::{AttackContext, Objective, Trial};
 use rayon::prelude::*;
 
-/// Warnings about the model and the data.
+/// Findings on the model and the data.
 pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Option<&Benign>) -> Vec<Warning> {
     let mut found = Vec::new();
     if dataset.is_generated() {
@@ -82,7 +82,7 @@ fn some_of(all: &[String], between: &str) -> String {
     if more > 0 { format!("{some}{between}and {more} more") } else { some }
 }
 
-/// Findings about files beside the images that were not used.
+/// Findings on files beside the images that were not used.
 pub fn of_files(dataset: &Dataset) -> impl Iterator<Item = Finding> {
     let others = &dataset.left_out;
     let others = (!others.is_empty()).then(|| {
@@ -100,8 +100,8 @@ pub fn of_files(dataset: &Dataset) -> impl Iterator<Item = Finding> {
     others.into_iter().chain(unused)
 }
 
-/// Warnings about the trials before they are run. `trials` are those of this process, `attempts` those of the
-/// whole run: each part of a run gives the same warnings.
+/// Findings on the trials before they are run. `trials` are those of this process, `attempts` those of the
+/// whole run: each part of a run gives the same findings.
 pub fn of_trials(
     context: &AttackContext,
     trials: &[Trial],
@@ -129,7 +129,7 @@ pub fn of_trials(
     found
 }
 
-/// Warnings about how the machine computed.
+/// Findings on how the machine computed.
 pub fn of_machine(request: &Request, cpu_nodes: &[String]) -> Vec<Warning> {
     let mut found = Vec::new();
     if request.compute.fast_math {
@@ -147,7 +147,7 @@ pub fn of_machine(request: &Request, cpu_nodes: &[String]) -> Vec<Warning> {
     found
 }
 
-/// Warnings about the outcomes. They depend only on the report, whose outcomes may come from several runs.
+/// Findings on the outcomes. They depend only on the report, whose outcomes may come from several runs.
 pub fn after_attacks(report: &Report) -> Vec<Warning> {
     if let Some(part) = &report.part {
         return vec![reason::PART_OF_A_RUN.warning(format!(

@@ -58,7 +58,7 @@ pub struct SweepPoint {
     pub smallest: Option<Smallest>,
     /// ERS and ARS; absent if the suite lacks one of their attacks.
     pub scores: Scores,
-    /// Reasons to distrust the result.
+    /// Findings.
     pub warnings: Vec<Warning>,
     /// Time spent.
     pub timing: Timing,

@@ -40,9 +40,9 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
         .ok_or_else(|| Shards::missing(path, ENDING, wanted.split, ABOUT))?;
     let mut listing = Listing::default();
     let (mut notes, mut by_rows) = (shards.notes.clone(), false);
-    let kept = Arc::default();
+    let cache = Arc::default();
     for (file, name) in shards.taken.iter().zip(&shards.names) {
-        let of_file = list(file, name, wanted, by_files, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
+        let of_file = list(file, name, wanted, by_files, &mut listing, &cache).map_err(|e| shards.wrong(e))?;
         by_rows |= of_file.has("split");
         notes.extend(of_file.notes());
     }
@@ -57,18 +57,18 @@ fn has_split(file: &Path) -> bool {
 }
 
 /// Lists the images of a file, and returns its rows. `shown` is its name in ids. `by_files` says that the
-/// names of files state the split. `kept` caches row groups of all files of the data set.
+/// names of files state the split. `cache` has row groups of all files of the data set.
 fn list(
     path: &Path,
     shown: &str,
     wanted: &Wanted,
     by_files: bool,
     listing: &mut Listing,
-    kept: &Arc<RowGroups>,
+    cache: &Arc<RowGroups>,
 ) -> Result<Table> {
     let file = ParquetTable::open(path, ABOUT)?;
     let images = images(&file, wanted.image_column.as_deref())?;
-    let values = Arc::new(file.column(&images, kept));
+    let values = Arc::new(file.column(&images, cache));
     let empty = file.empty(&values)?;
     let column = images.split('.').next().unwrap_or(&images);
     let header: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
