@@ -25,7 +25,7 @@ pub struct Shared {
     /// Seed of the trials and the random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Number of queries for R@1, mAP and the other numbers without attack, or all
+    /// Number of queries for R@1, mAP and the other numbers without an attack, or all
     /// [default: all; a sample, which reports state, if ranking all would take minutes]
     #[arg(long, value_name = "N|all")]
     pub benign_sample: Option<BenignSample>,

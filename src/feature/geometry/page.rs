@@ -57,7 +57,7 @@ fn first(geometry: &Geometry) -> Markup {
                                               attack."))
         }
     };
-    section("How are classes placed?", "Clean embeddings, without attack.", cards)
+    section("How are classes placed?", "Clean embeddings, without an attack.", cards)
 }
 
 /// A table in a card.

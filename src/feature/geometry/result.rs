@@ -20,7 +20,7 @@ pub struct Geometry {
     pub model: ModelRecord,
     /// The images.
     pub data: Data,
-    /// Retrieval without attack, in per cent. NMI and AMI are left out.
+    /// Retrieval without an attack, in per cent. NMI and AMI are left out.
     pub benign: Benign,
     /// Budget of the attacks.
     pub suite: SuiteRecord,
