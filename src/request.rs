@@ -207,7 +207,7 @@ pub struct Demands {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Output {
-    /// Reports; the ending chooses the format.
+    /// Reports; the extension chooses the format.
     pub reports: Vec<PathBuf>,
     /// Whether JSON reports get the pictures of attacks that pages show.
     pub pictures: bool,
@@ -320,7 +320,7 @@ impl Request {
         self
     }
 
-    /// With a report, whose format the file's ending chooses. May be repeated.
+    /// With a report, whose format the file's extension chooses. May be repeated.
     #[must_use]
     pub fn report(mut self, file: impl Into<PathBuf>) -> Request {
         self.output.reports.push(file.into());

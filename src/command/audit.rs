@@ -21,7 +21,7 @@ pub struct AuditArgs {
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "robust")]
     pub suite: String,
-    /// File to write the report to; the ending chooses the format. May be repeated
+    /// File to write the report to; the extension chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
     /// Put the pictures of the page into JSON reports too, so that `audit report` and `audit merge` can make

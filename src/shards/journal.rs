@@ -286,9 +286,9 @@ impl Journals {
     }
 }
 
-/// The path with an ending added.
-pub fn named(path: &Path, ending: &str) -> PathBuf {
+/// The path with an extension added.
+pub fn named(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{ending}"));
+    name.push(format!(".{extension}"));
     path.with_file_name(name)
 }

@@ -320,7 +320,7 @@ fn formats_that_are_not_read_are_named_with_the_way_out() {
     for bytes in written.map(foreign).into_iter().chain(begun.iter().chain(&strangers).map(|b| b.to_vec())) {
         folder.note(&prepared(&bytes, &prep(3, 12, 16)).unwrap_err().message);
     }
-    // TGA's first version has no mark: its ending identifies it.
+    // TGA's first version has no mark: its extension identifies it.
     folder.write("list.csv", "path,label\nold.tga,a\nnew.png,a\n");
     folder.write("old.tga", [&[0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 24, 0, 1, 2, 3][..]].concat());
     folder.write("new.png", png_of_one_pixel());

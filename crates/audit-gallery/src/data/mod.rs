@@ -424,10 +424,10 @@ impl Dataset {
         };
         if !layout.takes_file && !path.is_dir() {
             let about = layout.about;
-            let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
-            return Err(Error::usage(match ending.to_str().unwrap_or_default() {
-                ending @ ("zip" | "gz" | "tgz" | "zst" | "xz" | "7z" | "rar") => {
-                    format!("data {shown} is a {ending} archive. Unpack it and give the folder: {about}")
+            let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+            return Err(Error::usage(match extension.to_str().unwrap_or_default() {
+                extension @ ("zip" | "gz" | "tgz" | "zst" | "xz" | "7z" | "rar") => {
+                    format!("data {shown} is a {extension} archive. Unpack it and give the folder: {about}")
                 }
                 _ => format!("data {shown} is a file. Expected is a folder: {about}"),
             }));

@@ -19,15 +19,15 @@ pub const LAYOUT: Layout = Layout {
     about: ABOUT,
     takes_file: true,
     stretched: false,
-    detect: |path| Shards::are_at(path, ENDING),
+    detect: |path| Shards::are_at(path, EXTENSION),
     has_splits: |path| {
-        let first = || shards::files(path, ENDING).first().is_some_and(|file| has_split(file));
-        Shards::have_splits(path, ENDING) || first()
+        let first = || shards::files(path, EXTENSION).first().is_some_and(|file| has_split(file));
+        Shards::have_splits(path, EXTENSION) || first()
     },
     open: Open::Columns(open),
 };
 
-const ENDING: &str = shards::PARQUET;
+const EXTENSION: &str = shards::PARQUET;
 /// The column of images.
 const PATH: &str = "path";
 /// Key under which `datasets` describes the columns.
@@ -35,9 +35,9 @@ const FEATURES: &str = "huggingface";
 
 fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     // The names of files state the split, or a column does.
-    let by_files = Shards::have_splits(path, ENDING);
-    let shards = Shards::of(path, ENDING, wanted.split.filter(|_| by_files))
-        .ok_or_else(|| Shards::missing(path, ENDING, wanted.split, ABOUT))?;
+    let by_files = Shards::have_splits(path, EXTENSION);
+    let shards = Shards::of(path, EXTENSION, wanted.split.filter(|_| by_files))
+        .ok_or_else(|| Shards::missing(path, EXTENSION, wanted.split, ABOUT))?;
     let mut listing = Listing::default();
     let (mut notes, mut by_rows) = (shards.notes.clone(), false);
     let cache = Arc::default();

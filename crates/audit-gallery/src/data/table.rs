@@ -444,7 +444,7 @@ fn bare_columns(fields: &[String], folder: &Path, form: &Form) -> Option<&'stati
 
 /// Whether a text ends with an image's extension.
 pub fn is_image(text: &str) -> bool {
-    Format::by_ending(Path::new(text)).is_some()
+    Format::by_extension(Path::new(text)).is_some()
 }
 
 /// Whether the first line of a table names one of these columns of `form`, or is a row of a list without a

@@ -32,14 +32,14 @@ pub struct Vectors {
 /// (exit code 2) name the file and the row.
 pub fn read(path: &Path) -> Result<Vectors> {
     let shown = path.display();
-    let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
-    let vectors = match ending.to_str() {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    let vectors = match extension.to_str() {
         Some("npy") => from_npy(path),
         Some("parquet") => from_parquet(path),
         _ => Err(Error::usage(format!("--gallery {shown}: expected is {PARQUET}, or {NPY}"))),
     }?;
     if vectors.embeddings.nrows() == 0 {
-        let expected = if ending == "npy" { NPY } else { PARQUET };
+        let expected = if extension == "npy" { NPY } else { PARQUET };
         return Err(Error::usage(format!("{shown}: it holds no rows; expected {expected}")));
     }
     let mut rows = vectors.embeddings.rows().into_iter();
@@ -66,8 +66,8 @@ pub struct ForeignTargets {
 /// 2) name the file and the row.
 pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
     let shown = path.display();
-    let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
-    let (ids, embeddings) = match ending.to_str() {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    let (ids, embeddings) = match extension.to_str() {
         Some("npy") => {
             let embeddings = read_npy(path)
                 .map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {TARGETS}")))?;
