@@ -65,7 +65,7 @@ pub struct Images {
     pub data: Option<PathBuf>,
     /// The layout's name; `None`: detected.
     pub layout: Option<String>,
-    /// Part of the data, if they state parts; `None`: the test part.
+    /// Split of the data, if they have splits; `None`: the test split.
     pub split: Option<Split>,
     /// The column of the images in a list or in Parquet files; `None`: by its usual names.
     pub image_column: Option<String>,

@@ -81,7 +81,7 @@ pub struct ImageArgs {
     /// Layout of the data on disk [default: detected; class folders if nothing else fits]
     #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
-    /// Part of the data, if they state parts: of a benchmark, a list with a column split, archives, or
+    /// Split of the data, if they have splits: of a benchmark, a list with a column split, archives, or
     /// folders train and test [default: test; of class folders PATH itself]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,

@@ -288,7 +288,7 @@ def verify(bundle, model, folder=None):
     lines = [f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files]
     if jpeg:
         lines.append(f"JPEG files of quality {jpeg}: changed by {largest}/255 at most as they are read, and by ε at most before they are saved")
-        lines.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} searches end as reported" + "".join(f"\n    not {name}" for name in otherwise))
+        lines.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} trials end as reported" + "".join(f"\n    not {name}" for name in otherwise))
     return "\n  ".join(lines)
 
 

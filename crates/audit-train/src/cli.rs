@@ -85,7 +85,7 @@ pub struct Flags {
     /// Layout of the data on disk [default: detected]
     #[arg(long)]
     pub layout: Option<String>,
-    /// Part of the data, if they state parts [default: train]
+    /// Split of the data, if they have splits [default: train]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
     /// Images to measure R@1 on after each epoch, usually of other classes [default: the training images]

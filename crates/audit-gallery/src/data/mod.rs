@@ -133,7 +133,7 @@ pub const LAYOUTS: &[Layout] = &[
     folder::LAYOUT,
 ];
 
-/// A part of a benchmark.
+/// A split of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {

@@ -440,7 +440,7 @@ reasons! {
     OTHER_FILES = "other-files", source::DATASHEETS, "with `--data`", "Is every file among the images an image?",
         "If these are images, give them their format's extension, or convert them to PNG. Otherwise remove them";
     TWO_CLASSES = "two-classes", source::NEAR_DUPLICATES, "always", "Is every image in one class only?",
-        "A search that finds the copy counts as wrong. Correct the classes, or remove the copies";
+        "A query that finds the copy counts as wrong. Correct the classes, or remove the copies";
     NEAR_COPIES = "near-copies", source::NEAR_DUPLICATES, "without classes", "Does each query have one nearest image?",
         "";
     UNUSED_DATA = "unused-data", source::DATASHEETS, "with `--data`", "Was everything used that the data state?",
