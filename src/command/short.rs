@@ -9,9 +9,8 @@ Usage: audit MODEL.onnx --data FOLDER [OPTIONS]
 
 Data
   --data PATH            a folder with a folder of images for each class,
-                         or of images without classes, a list of images
-                         (.csv), or a benchmark's folder [default:
-                         generated images]
+                         or of images without classes, a list (.csv), or a
+                         benchmark's folder [default: generated images]
   --max-queries N        attack at most N queries
   --card FILE            how images are prepared [default: MODEL.yaml, or the
                          file of transformers, timm or open_clip beside the

@@ -207,7 +207,7 @@ impl Gathered {
         Gathered { given, embeddings, readable, unreadable, digests, pixels, contents }
     }
 
-    /// The part to store of the computed embeddings; `values` are these embeddings.
+    /// The part to save of the computed embeddings; `values` are these embeddings.
     fn to_save(&self, request: &Request, dataset: &Dataset, model: &Model, values: Vec<f32>) -> Embedded {
         let items = dataset.items.iter().zip(&self.readable).skip(self.given);
         let read = items.filter(|(_, readable)| **readable).map(|(item, _)| item);

@@ -42,7 +42,8 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     let (mut notes, mut by_rows) = (shards.notes.clone(), false);
     let cache = Arc::default();
     for (file, name) in shards.taken.iter().zip(&shards.names) {
-        let of_file = list(file, name, wanted, by_files, &mut listing, &cache).map_err(|e| shards.wrong(e))?;
+        let of_file =
+            list(file, name, wanted, by_files, &mut listing, &cache).map_err(|e| shards.wrong(e))?;
         by_rows |= of_file.has("split");
         notes.extend(of_file.notes());
     }
