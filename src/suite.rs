@@ -101,7 +101,7 @@ pub struct Suite {
     pub effort: Option<usize>,
     /// How often ε is halved on the ladder of robust R@1; `None` for ε alone.
     pub ladder: Option<usize>,
-    /// How strictly SPQA and SPFOA keep other items at the top: k of ξ = min(exp(k·s), 1e9).
+    /// How strictly SPQA and SPFOA keep other images at the top: k of ξ = min(exp(k·s), 1e9).
     pub xi_k: f64,
     /// The class of the queries that HUB is crafted for; `None` for all.
     pub hub_class: Option<String>,

@@ -25,7 +25,7 @@ pub struct Shared {
     /// Seed of the trials and the random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Number of queries for R@1, mAP and the other numbers without attack, or all
+    /// Number of queries for R@1, mAP and the other numbers without an attack, or all
     /// [default: all; a sample, which reports state, if ranking all would take minutes]
     #[arg(long, value_name = "N|all")]
     pub benign_sample: Option<BenignSample>,
@@ -74,14 +74,14 @@ impl Shared {
 /// The images.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct ImageArgs {
-    /// Images: a folder in one of the layouts, a .csv manifest, or generated:CxN for C classes of N generated
-    /// images [default: 48 classes of 20]
+    /// Images: a folder in one of the layouts, a list of images such as a .csv file, or generated:CxN for C
+    /// classes of N generated images [default: 48 classes of 20]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Layout of the data on disk [default: detected; class folders if nothing else fits]
     #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
-    /// Part of the data, if they state parts: of a benchmark, a list with a column split, archives, or
+    /// Split of the data, if they have splits: of a benchmark, a list with a column split, archives, or
     /// folders train and test [default: test; of class folders PATH itself]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
@@ -240,7 +240,7 @@ impl InsteadArgs {
 
 /// Saved embeddings.
 #[derive(Clone, Debug, Args)]
-pub struct StoredArgs {
+pub struct SavedArgs {
     /// Read the embeddings of the images from this file of `audit embed`. Some are computed again and
     /// compared; a file that was made with other settings or of other images is refused
     #[arg(long, value_name = "FILE", conflicts_with = "cache", help_heading = "Long runs")]

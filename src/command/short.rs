@@ -9,7 +9,7 @@ Usage: audit MODEL.onnx --data FOLDER [OPTIONS]
 
 Data
   --data PATH            a folder with a folder of images for each class,
-                         or of images without classes, a .csv, or a
+                         or of images without classes, a list (.csv), or a
                          benchmark's folder [default: generated images]
   --max-queries N        attack at most N queries
   --card FILE            how images are prepared [default: MODEL.yaml, or the

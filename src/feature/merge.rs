@@ -124,8 +124,8 @@ pub fn missing(folder: &Path) -> Result<String> {
         }
         found
     };
-    let of_kind = |ending: &str| -> Vec<Partition> {
-        files.iter().filter(|file| file.extension().is_some_and(|e| e == ending)).filter_map(part).collect()
+    let of_kind = |kind: &str| -> Vec<Partition> {
+        files.iter().filter(|file| file.extension().is_some_and(|e| e == kind)).filter_map(part).collect()
     };
     let mut found = of_kind("json");
     if found.is_empty() {

@@ -220,7 +220,7 @@ pub fn outcome(attack: &str, query: &str, before: Measures, after: Measures) -> 
     Outcome { attack: attack.into(), query: query.into(), steps: 32, before, after, ..Outcome::default() }
 }
 
-/// The report in the format with this ending.
+/// The report in the format with this extension.
 pub fn rendered(report: &Report, extension: &str) -> String {
     let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
     String::from_utf8((format.render)(report).unwrap()).unwrap()

@@ -275,7 +275,7 @@ fn attacked_files_are_confirmed_by_pillow_and_onnxruntime() {
     let checked = python(PACKAGES, SCRIPT, &["check-jpeg", place, &stated.join(" ")]);
     assert_eq!(checked, "16 files agree\n");
 
-    // Photographs of five classes become the person on a picture of the first class; photographs of the first
+    // Photographs of five classes become the person on an image of the first class; photographs of the first
     // class are accepted already, or may be.
     std::fs::create_dir(folder.join("accepted")).unwrap();
     let reference = "gallery/class0/0.png";

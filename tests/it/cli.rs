@@ -842,7 +842,7 @@ fn damage_inside_a_model_ends_with_a_message() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// Files without an image's ending are left out, and the report names them.
+/// Files without an image's extension are left out, and the report names them.
 #[test]
 fn other_files_among_images_are_named() {
     let dir = stage();

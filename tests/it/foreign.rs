@@ -226,7 +226,7 @@ fn names_say_what_a_target_is() {
     let suite = folder.join("aim.yaml");
     let without = format!("{:?} --suite {suite:?}", bundled("plain.onnx"));
     let refused = audit(&words(&format!("{without} --trials {saved:?}"))).unwrap_err().message;
-    says(&refused, &["no item is called `a photo of"]);
+    says(&refused, &["no image is called `a photo of"]);
     let images = audit(&words(&format!("{without} --strong-sample off"))).unwrap();
     let images = folder.file("images.json", serde_json::to_string(&images).unwrap());
     let mixed = audited(&folder, &first, &format!("--trials {images:?}")).unwrap_err().message;

@@ -336,7 +336,7 @@ fn queries_without_a_match_are_skipped() {
     let context: AttackContext = line([0.0, 1.0, 2.0], [0, 0, 1]).into();
     for code in ["NN", "ANC", "MIN", "TMIN", "ALI", "UNI", "TRI"] {
         let found = select(&context, find(code), 1, Form::Corrected, 0, &[2]).unwrap();
-        assert!(found.trials.is_empty() && found.skipped[0].why.contains("no other item"), "{code}");
+        assert!(found.trials.is_empty() && found.skipped[0].why.contains("no other image"), "{code}");
         let query = audit::threat::Query { context: &context, index: 0, count: 1, form: Form::Corrected };
         let mut draw = audit::threat::Draw::new(0, code, "0", 0);
         assert!(matches!((find(code).targets)(&query, &mut draw).unwrap(), Targets::Chosen(_)), "{code}");

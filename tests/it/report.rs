@@ -46,7 +46,7 @@ fn reports_of_a_newer_audit_and_other_files_are_refused_with_words() {
 }
 
 #[test]
-fn the_files_ending_chooses_the_format() {
+fn the_files_extension_chooses_the_format() {
     let dir = Transcript::new(Temp::new());
     for name in ["a.json", "a.junit.xml", "A.SARIF", "a.b.html", "metrics.json", "a.cdx.json"] {
         Target::open(&dir.join(name)).unwrap().write(&judged()).unwrap();

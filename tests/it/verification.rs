@@ -132,7 +132,7 @@ fn thresholds_errors_and_attacks_agree_with_pytorch() {
         assert_eq!(row.interval.is_some(), row.pairs >= 10);
         assert!(row.interval.is_none_or(|(l, h)| l <= row.after + 1e-9 && row.after <= h + 1e-9));
     }
-    // EER of the attacked pairs: without attack, after each, after both.
+    // EER of the attacked pairs: without an attack, after each, after both.
     for (row, expected) in clean.attacked.iter().zip(&golden.attacked_eer) {
         assert_eq!((row.genuine, row.impostor), (24, 24));
         near(row.eer, 100.0 * expected, 5.0, "EER of attacked pairs");

@@ -273,7 +273,7 @@ pub enum Targets {
 impl Targets {
     /// `count` independent draws, each uniform over `items`.
     pub(super) fn drawn(draw: &mut Draw, items: &[usize], count: usize) -> Targets {
-        draw.from(items, count).map_or(Targets::Skip("no other item to choose from"), Targets::Chosen)
+        draw.from(items, count).map_or(Targets::Skip("no other image to choose from"), Targets::Chosen)
     }
 }
 

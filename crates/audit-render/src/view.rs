@@ -542,7 +542,7 @@ pub fn agreement(crossed: &Crossed) -> [String; 2] {
     };
     [
         format!(
-            "on clean images {cosine}; both find the same item first for {:.1} % of {} queries{spread}",
+            "on clean images {cosine}; both find the same image first for {:.1} % of {} queries{spread}",
             of.same_first, of.queries
         ),
         format!(

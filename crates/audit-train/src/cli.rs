@@ -75,7 +75,7 @@ pub struct Flags {
     /// own flags override them
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PUBLISHED.iter().map(|row| row.name)))]
     pub recipe: Option<String>,
-    /// Images: a folder in one of the layouts that audit reads, or a .csv manifest
+    /// Images: a folder in one of the layouts that audit reads, or a list of images
     #[arg(long, value_name = "PATH", required = true)]
     pub data: Option<PathBuf>,
     /// The .onnx file to write. Its card (.yaml), log (.jsonl) and checkpoint (.checkpoint) are written
@@ -85,7 +85,7 @@ pub struct Flags {
     /// Layout of the data on disk [default: detected]
     #[arg(long)]
     pub layout: Option<String>,
-    /// Part of the data, if they state parts [default: train]
+    /// Split of the data, if they have splits [default: train]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
     /// Images to measure R@1 on after each epoch, usually of other classes [default: the training images]

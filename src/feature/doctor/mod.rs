@@ -100,7 +100,7 @@ fn settle(audit: &Request) -> Result<(Request, Option<PathBuf>)> {
     request.output.reports.clear();
     request.queries.most = request.queries.most.or(Some(QUERIES));
     request.allow_untrusted = true;
-    // A diagnosis must not rest on results that an earlier run kept.
+    // A diagnosis must not rest on cached results of an earlier run.
     request.run.no_cache = true;
     Ok((request, surrogate))
 }

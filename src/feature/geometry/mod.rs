@@ -120,7 +120,7 @@ fn spacing(request: &Request, gallery: &Gallery, name: &dyn Fn(usize) -> String)
     })?;
     if items.len() < gallery.len() {
         found.sampling = Some(format!(
-            "{} of {} items, stratified by class, seed {}",
+            "{} of {} images, stratified by class, seed {}",
             items.len(),
             gallery.len(),
             request.seed

@@ -59,7 +59,7 @@ fn several(query: &Query, draw: &mut Draw, m: usize) -> Targets {
     let near = query.top_percent();
     match near.len() >= m {
         true => Targets::Chosen(draw.distinct(near, m)),
-        false => Targets::Skip("the nearest 1 % of the gallery has fewer items than are to be ordered"),
+        false => Targets::Skip("the nearest 1 % of the gallery has fewer images than are to be ordered"),
     }
 }
 

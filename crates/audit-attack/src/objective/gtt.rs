@@ -19,9 +19,9 @@ pub const GTT: Objective = Objective {
         let nearest = query.context.gallery.nearest(&d, 1, ranked);
         let others = (0..query.context.gallery.len()).filter(|&i| ranked(i)).take(TOP + 1).count();
         Ok(match others {
-            0 => Targets::Skip("no item to rank"),
+            0 => Targets::Skip("no image to rank"),
             _ if others <= TOP => {
-                Targets::Skip("at most 4 items can be ranked, so that none can leave the first 4")
+                Targets::Skip("at most 4 images can be ranked, so that none can leave the first 4")
             }
             _ => Targets::Chosen(nearest),
         })

@@ -52,7 +52,7 @@ fn other_classes(query: &Query) -> Result<Vec<usize>, &'static str> {
     let known =
         |i: usize| nearest.iter().chain([&own]).any(|&other| gallery.labels[other] == gallery.labels[i]);
     match ranked(gallery, own, |i| !known(i)) {
-        items if items.is_empty() => Err("every item has its class or the class that it finds"),
+        items if items.is_empty() => Err("every image has its class or the class that it finds"),
         items => Ok(items),
     }
 }

@@ -29,8 +29,8 @@ fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
     let near = foreign::near(query).unwrap_or_else(|| query.top_percent());
     if query.count > near.len() {
         return Err(Error::usage(format!(
-            "QA- with m = {} needs as many distinct items among the nearest 1 %, and a gallery of {} has {}: lower m \
-             or give at least {} items",
+            "QA- with m = {} needs as many distinct images among the nearest 1 %, and a gallery of {} has {}: lower m \
+             or give at least {} images",
             query.count,
             query.context.gallery.foreign().unwrap_or(&query.context.gallery).len(),
             near.len(),

@@ -93,7 +93,7 @@ const SHIFT: Member = Member {
     ..HINGE
 };
 
-/// For recall at 1. The second tier shows whether gradients are masked: on the queries that survived ES, it
+/// For recall at 1. The second tier shows whether gradients are masked: on the queries that withstood ES, it
 /// makes ES's published steps along softened gradients, and as a control along the exact one from another
 /// image.
 pub const RECALL: Ensemble = &[

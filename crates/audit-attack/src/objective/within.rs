@@ -37,7 +37,7 @@ pub const EVADE: Objective = Objective {
     facts: &facts::EVADE,
     measure: &measure::DUPLICATES,
     targets: |query, _| {
-        non_empty(&duplicates(&query.context.gallery, query.index), "no other item has its class")
+        non_empty(&duplicates(&query.context.gallery, query.index), "no other image has its class")
     },
     loss: |context, _, trial| loss(context, duplicates(&context.gallery, trial.query), Aim::Last),
     ..DODGE
@@ -48,7 +48,7 @@ pub const COLLIDE: Objective = Objective {
     facts: &facts::COLLIDE,
     measure: &measure::OTHERS,
     targets: |query, _| {
-        non_empty(&others(&query.context.gallery, query.index, None), "no item has another class")
+        non_empty(&others(&query.context.gallery, query.index, None), "no image has another class")
     },
     loss: |context, _, trial| loss(context, others(&context.gallery, trial.query, None), Aim::First),
     members: COLLISION,

@@ -107,7 +107,7 @@ pub fn benign(
         all.iter().copied().zip(ranks_by_query).filter(|(_, ranks)| !ranks.is_empty()).unzip();
     if ranks.is_empty() {
         return Err(Error::empty(format!(
-            "none of the {} queries shares its class with an item it may rank: retrieval needs classes of at least 2 \
+            "none of the {} queries shares its class with an image it may rank: retrieval needs classes of at least 2 \
              images",
             all.len()
         )));

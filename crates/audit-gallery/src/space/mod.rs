@@ -250,7 +250,7 @@ impl Gallery {
         }
         if n < 2 {
             return Err(Error::empty(format!(
-                "a gallery of {n} item(s) has nothing to rank: give at least 2 images"
+                "a gallery of {n} image(s) has nothing to rank: give at least 2 images"
             )));
         }
         if let Some(bad) =
@@ -265,7 +265,7 @@ impl Gallery {
         let index = NameIndex::of(n, name);
         if let Some((i, first)) = index.twice(name) {
             return Err(Error::usage(format!(
-                "two images are called `{}` (items {first} and {i}): names must be unique",
+                "two images are called `{}` (numbers {first} and {i}): names must be unique",
                 ids[i]
             )));
         }
@@ -314,13 +314,13 @@ impl Gallery {
             )));
         }
         if size < 1 || all < 2 {
-            return Err(Error::empty(format!("a gallery of {size} item(s) has nothing to rank")));
+            return Err(Error::empty(format!("a gallery of {size} image(s) has nothing to rank")));
         }
         self.size = size;
         self.queries = (0..all).filter(|&i| roles[i] != Role::Gallery).collect();
         self.cameras = if cameras.iter().any(Option::is_some) { cameras } else { Vec::new() };
         if self.queries.is_empty() {
-            return Err(Error::empty("no item is a query, so there is nothing to search for"));
+            return Err(Error::empty("no image is a query, so there is nothing to search for"));
         }
         Ok(self)
     }

@@ -174,7 +174,7 @@ mod tests {
         let norms = Norms { sorted: vec![(0.0, 4), (0.1, 2), (0.2, 0), (0.3, 3), (f64::INFINITY, 1)] };
         let same = |wrong: [bool; 5]| norms.same_eps(&wrong, &[vec![1.0; 5]]).eps;
         assert_eq!(same([false; 5]), Some(0.0));
-        assert_eq!(same([false, true, false, false, false]), Some(0.0), "as many are wrong without attack");
+        assert_eq!(same([false, true, false, false, false]), Some(0.0), "as many clean queries are wrong");
         assert_eq!(same([false, true, false, false, true]), Some(0.1));
         assert_eq!(same([true, true, false, true, true]), Some(0.3));
         assert_eq!(same([true; 5]), None);

@@ -10,7 +10,7 @@ use crate::record::{Report, unless_few};
 use audit_gallery::space::{Gallery, sample_queries};
 use serde::Serialize;
 
-/// Maximum number of queries whose nearest items are compared.
+/// Maximum number of queries whose nearest images are compared.
 const MOST_QUERIES: usize = 2000;
 
 /// Transfer, agreement and cost of two models audited on the same trials.
@@ -18,7 +18,7 @@ const MOST_QUERIES: usize = 2000;
 pub struct Crossed {
     /// Each score and each result of an attack, by where attacks were made and where they were measured.
     pub transfer: Vec<Transfer>,
-    /// Agreement of embeddings and nearest items without an attack.
+    /// Agreement of embeddings and nearest images without an attack.
     pub agreement: Agreement,
     /// Cost of the models, in the order of [`Transfer::cells`].
     pub costs: [ModelCost; 2],
@@ -57,9 +57,9 @@ pub struct Agreement {
     pub images: usize,
     /// The cosine between both models' embeddings of an image; `None` if their lengths differ.
     pub cosine: Option<Cosines>,
-    /// Number of queries whose nearest items were compared.
+    /// Number of queries whose nearest images were compared.
     pub queries: usize,
-    /// Share of these queries for which both models find the same item first, per cent.
+    /// Share of these queries for which both models find the same image first, per cent.
     pub same_first: f64,
     /// 95 % interval of the share (Wilson).
     pub interval: Option<(f64, f64)>,

@@ -500,7 +500,7 @@ impl Rungs {
         row
     }
 
-    /// The number at `eps` that a report stores, or that follows from its outcomes.
+    /// The number at `eps` that a report has, or that follows from its outcomes.
     fn reading(&self, report: &Report, eps: f64) -> Option<Reading> {
         let robust = report.scores.robust().filter(|_| (self.of)() == Quantity::robust(report))?;
         let ladder = robust.ladder.as_ref()?;
@@ -648,14 +648,14 @@ impl Quantity {
         matches!(self.follows, Follows::Outcomes(_))
     }
 
-    /// The stored value. Outputs show its [`row`](Quantity::row).
-    pub(super) fn stored(&self, report: &Report) -> Option<Reading> {
+    /// The saved value. Outputs show its [`row`](Quantity::row).
+    pub(super) fn saved(&self, report: &Report) -> Option<Reading> {
         (self.read)(report)
     }
 
-    /// The stored value, even if reports for people don't show it; `None` if the report doesn't have it.
+    /// The saved value, even if reports for people don't show it; `None` if the report doesn't have it.
     pub fn value(&self, report: &Report) -> Option<f64> {
-        Some(self.stored(report)?.value)
+        Some(self.saved(report)?.value)
     }
 
     /// Whether a finding invalidates it, so that reports strike it through.

@@ -206,7 +206,7 @@ pub struct SuiteRecord {
     /// attacks along gradients.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub forward_passes: Option<usize>,
-    /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), if one of them
+    /// How strictly SPQA and SPFOA keep other images at the top (k of ξ = min(exp(k·s), 1e9)), if one of them
     /// ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub xi_k: Option<f64>,

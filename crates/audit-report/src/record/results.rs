@@ -76,7 +76,7 @@ pub struct RetrievalMeans {
     pub r1: f64,
     /// Mean average precision.
     pub map: f64,
-    /// Mean average precision over the first R items, where R is the number of items of the query's class
+    /// Mean average precision over the first R images, where R is the number of images of the query's class
     /// (Musgrave et al., 2020).
     pub map_at_r: f64,
     /// Share of the class among the nearest R + 1 (ADML, appendix D.3).
@@ -225,9 +225,10 @@ impl Scores {
 }
 
 /// Robust R@1: the share of the queries for which no attack of the strong search found an image that makes an
-/// item of another class the nearest. Queries that are wrong without an attack count as wrong. It is an upper
-/// bound: a better attack may lower it. Robust top-1 is the same share for images without classes: a query is
-/// correct if its nearest item is the one that the model finds for the clean image, or a near copy of it.
+/// image of another class the nearest. Queries that are wrong without an attack count as wrong. It is an
+/// upper bound: a better attack may lower it. Robust top-1 is the same share for images without classes: a
+/// query is correct if its nearest image is the one that the model finds for the clean image, or a near copy
+/// of it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Robust {
     /// The share, in per cent.

@@ -95,7 +95,7 @@ pub struct Verification {
     /// cosine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold_interval: Option<(f64, f64)>,
-    /// Whether a list gives the pairs. Otherwise they are pairs of a query and an item of the gallery, by
+    /// Whether a list gives the pairs. Otherwise they are pairs of a query and an image of the gallery, by
     /// class.
     pub listed: bool,
     /// Number of genuine pairs: both images are of one identity.

@@ -1,5 +1,5 @@
-//! A manifest: a table with one row per image. Reads open-metric-learning's tables unchanged, a `camera`, and
-//! a `group` by which reports divide the queries.
+//! A list of images: one row per image. Reads open-metric-learning's lists unchanged, a `camera`, and a
+//! `group` by which reports divide the queries.
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, image_of, is_list, missing, named, of_split};
@@ -22,38 +22,38 @@ pub const LAYOUT: Layout = Layout {
     open: Open::Columns(open),
 };
 
-/// The table of an image folder in the form of Hugging Face's `datasets`.
+/// The list of an image folder in the form of Hugging Face's `datasets`.
 pub const METADATA: Layout = Layout {
     name: "imagefolder",
     about: METADATA_ABOUT,
     takes_file: false,
     stretched: false,
-    detect: |path| metadata(path, None).is_some_and(|table| names_classes(&table)),
+    detect: |path| metadata(path, None).is_some_and(|list| names_classes(&list)),
     has_splits: |path| path.join("train").is_dir(),
     open: Open::Columns(|path, wanted| match metadata(path, wanted.split) {
-        Some(table) => {
-            let split = wanted.split.filter(|_| table.parent() == Some(path));
-            read(&table, &Wanted { split, ..wanted.clone() }, METADATA.name)
+        Some(list) => {
+            let split = wanted.split.filter(|_| list.parent() == Some(path));
+            read(&list, &Wanted { split, ..wanted.clone() }, METADATA.name)
         }
-        None => Err(missing(&path.join(TABLES[0]), METADATA_ABOUT)),
+        None => Err(missing(&path.join(METADATA_FILES[0]), METADATA_ABOUT)),
     }),
 };
 
 const METADATA_ABOUT: &str = "metadata.csv or metadata.jsonl with file_name and label, beside the images; in PATH, or in PATH/test and PATH/train";
-const TABLES: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
+const METADATA_FILES: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 
-/// The table of a split: in its folder, otherwise in `path`.
+/// The list of a split: in its folder, otherwise in `path`.
 fn metadata(path: &Path, split: Option<Split>) -> Option<PathBuf> {
     let folders = of_split(split, &["train", ""][..], &["test", "validation", ""][..]);
-    let tables = |folder: &&str| TABLES.map(|table| path.join(folder).join(table));
-    folders.iter().flat_map(tables).find(|table| table.is_file())
+    let lists = |folder: &&str| METADATA_FILES.map(|list| path.join(folder).join(list));
+    folders.iter().flat_map(lists).find(|list| list.is_file())
 }
 
-/// Whether the classes are in the table, and not in the names of folders beside it.
-fn names_classes(table: &Path) -> bool {
-    let folder = table.parent().unwrap_or(Path::new(""));
+/// Whether the classes are in the list, and not in the names of folders beside it.
+fn names_classes(list: &Path) -> bool {
+    let folder = list.parent().unwrap_or(Path::new(""));
     let flat = Contents::of(folder).is_ok_and(|inside| !inside.images.is_empty());
-    flat || Table::read(table, &FORM, &[]).is_ok_and(|table| table.names("label"))
+    flat || Table::read(list, &FORM, &[]).is_ok_and(|table| table.names("label"))
 }
 
 /// Columns of open-metric-learning that would change the measures and aren't supported: an error unless
@@ -117,7 +117,7 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     read(path, wanted, LAYOUT.name)
 }
 
-/// The images of a table; `layout` is its name in the report.
+/// The images of a list; `layout` is its name in the report.
 fn read(path: &Path, wanted: &Wanted, layout: &str) -> Result<Dataset> {
     let table = Table::read(path, &FORM, &wanted.columns())?;
     let split = wanted.split;

@@ -4,4 +4,4 @@
 #[allow(dead_code)]
 mod entries;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::manifest(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::image_list(bytes));
