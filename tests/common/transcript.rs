@@ -107,6 +107,15 @@ fn without_digest(word: &str) -> String {
     if digits == 64 && word.len() < 66 { format!("SHA256{}", &word[64..]) } else { word.into() }
 }
 
+/// The text from `begin` to `end`, both included, on one line.
+#[track_caller]
+pub fn part(text: &str, begin: &str, end: &str) -> String {
+    let text = one_line(text);
+    let from = text.find(begin).unwrap_or_else(|| panic!("no {begin:?} in: {text}"));
+    let to = text[from..].find(end).unwrap_or_else(|| panic!("no {end:?} in: {}", &text[from..]));
+    text[from..from + to + end.len()].into()
+}
+
 /// The text of a page as its reader sees it: a line for each block or row, without scripts, styles and
 /// drawings.
 pub fn readable(page: &str) -> String {
