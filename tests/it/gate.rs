@@ -1,7 +1,7 @@
 //! The gate and the comparison, through the command line: one verdict behind text, files and exit code.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, one_line, outcome, rendered, run, says};
+use crate::common::{Temp, one_line, outcome, rendered, run};
 use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, ladder, score, strong};
 use audit::record::{CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Robust, Score, ScoreName};
@@ -447,7 +447,7 @@ fn with_clean(mut report: Report, wrong: usize) -> Report {
 /// difference"; a change without an interval is neither.
 #[test]
 fn a_loss_of_clean_recall_is_worse_and_comes_first() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let mut base = with_clean(with_strong(crate::report_fixture::report(1.2), 10), 10);
     base.model.path = "models/base.onnx".into();
     let mut worse = with_clean(with_strong(crate::report_fixture::report(1.2), 50), 100);
@@ -467,20 +467,13 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     // Among the first two, both find every class.
     assert_eq!(row_of(&comparison, "benign.r2")["word"], "no_significant_difference");
     let answer = comparison["answer"].as_str().unwrap();
-    let clean = "worse.onnx retrieves worse on clean images: R@1 50.2 against 95.0 (-44.8, 95 % -";
-    assert!(answer.starts_with(clean), "{answer}");
-    says(answer, &["; under attack, worse.onnx is the most robust: robust R@1 at 77/255 is 83.3, "]);
-    says(answer, &["83.3, against 16.7 of base.onnx (+66.7, 95 % +"]);
     for text in &texts {
         let flat = one_line(text);
         let begin: String = answer.chars().take(60).collect();
         let found = flat.find(&begin).unwrap_or_else(|| panic!("no answer in {flat}"));
         assert!(flat.find("robust_r1 at 77/255").is_some_and(|row| found < row), "the answer comes first");
     }
-    let line =
-        |metric: &str| texts[0].lines().find(|l| l.trim_start().starts_with(metric)).unwrap().to_string();
-    assert!(line("benign.r1 ").ends_with(" worse"), "{}", texts[0]);
-    assert!(line("benign.nmi ").ends_with(" no interval"), "{}", texts[0]);
+    dir.note(&texts[0]);
     let cells = texts[1].split(">benign.r1<").nth(1).unwrap().split("</tr>").next().unwrap();
     assert!(cells.contains(">worse<") && !cells.contains("no significant"), "{cells}");
 
@@ -498,19 +491,19 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     let (comparison, texts) = compared(&dir, &[("base", &old(base, 58)), ("worse", &old(worse, 30))], &[]);
     let r1 = row_of(&comparison, "benign.r1");
     assert_eq!((&r1["word"], &r1["difference"]["queries"]), (&"worse".into(), &60.into()));
-    says(&one_line(&texts[0]), &["worse.json on 60 of 201 queries"]);
+    dir.note(&texts[0]);
+    insta::assert_snapshot!(dir.told());
     assert!(texts[1].contains("(60 queries)") && texts[2].contains("(60 queries)"), "{}", texts[2]);
 }
 
 /// A score that its own report withholds is neither shown nor judged in a comparison.
 #[test]
 fn what_a_report_withholds_a_comparison_withholds() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let base = crate::report_fixture::report(0.3);
     let mut wide = crate::report_fixture::report(0.6);
     let ars = wide.scores.ars.as_mut().unwrap();
     (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
-    let shown = format!("{:.1}", ars.value);
     for (first, second) in [(&base, &wide), (&wide, &base)] {
         let (comparison, texts) = compared(&dir, &[("a", first), ("b", second)], &["--sort", "ars"]);
         let rows = [0, 1].map(|model| row_of_model(&comparison, model, "ars"));
@@ -522,15 +515,16 @@ fn what_a_report_withholds_a_comparison_withholds() {
             assert_eq!(judged, [&json!("withheld"), &json!(0), &json!(null)]);
         }
         let why = "its 95 % interval, 5.0 – 90.0, is wider than 40 points";
-        texts.iter().for_each(|text| says(&one_line(text), &["withheld", why]));
-        let line = texts[0].lines().find(|l| l.trim_start().starts_with("ars ")).unwrap();
-        assert!(line.ends_with("withheld") && !line.contains(&shown) && !line.contains("better"), "{line}");
+        assert!(texts.iter().all(|text| one_line(text).contains(why)), "{texts:?}");
+        dir.note(&texts[0]);
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 /// "Which is the most robust?" is answered in a sentence, with the reason if it can't be.
 #[test]
 fn the_most_robust_model_is_named_or_why_none_is() {
+    let told = Transcript::new(Temp::new());
     let named = |name: &str, left: usize| {
         let mut report = with_strong(crate::report_fixture::report(1.2), left);
         report.model.path = format!("{name}.onnx");
@@ -541,110 +535,94 @@ fn the_most_robust_model_is_named_or_why_none_is() {
         audit::judge::compare::of_reports(names, reports, None, true).unwrap().answer
     };
     let (a, b, c) = (named("a", 10), named("b", 40), named("c", 12));
-    let first = "b.onnx is the most robust: robust R@1 at 77/255 is 66.7, against ";
     let two = answer(&[a.clone(), b.clone()]);
-    assert!(two.starts_with(&format!("{first}16.7 of a.onnx (+50.0, 95 % +")), "{two}");
     // The same in either order, and for three models.
     assert_eq!(answer(&[b.clone(), a.clone()]), two);
-    let three = answer(&[a.clone(), c.clone(), b.clone()]);
-    assert!(three.starts_with(&format!("{first}20.0 of c.onnx (+")), "{three}");
-    says(&three, &[" and 16.7 of a.onnx"]);
-    let close = answer(&[a.clone(), c.clone()]);
-    let apart = "of c.onnx is 20.0, not significantly different from 16.7 of a.onnx (+3.3, 95 % +0.0 …";
-    says(&close, &["Undecided which model is the most robust", apart]);
-    // Two models of one name are told apart by their reports.
-    let mut same = b.clone();
-    same.model.path = "x/a.onnx".into();
-    says(&answer(&[a.clone(), same]), &["x/a.onnx is the most robust", "of a.onnx"]);
-    let unsure = |change: &dyn Fn(&mut Report), why: &[&str]| {
+    told.note(&two);
+    told.note(&answer(&[a.clone(), c.clone(), b.clone()]));
+    told.note(&answer(&[a.clone(), c.clone()]));
+    let with = |change: &dyn Fn(&mut Report)| {
         let mut other = b.clone();
         change(&mut other);
-        let found = answer(&[a.clone(), other]);
-        says(&found, &["which model is the most robust"]);
-        says(&found, why);
+        other
     };
-    unsure(
-        &|r| r.scores.robust_r1 = None,
-        &["b.onnx has no robust R@1 (it was left out by --strong-sample off)"],
-    );
+    let error = || crate::report_fixture::warning("an-error", "error", "x");
+    for other in [
+        // Two models of one name are told apart by their reports.
+        with(&|r| r.model.path = "x/a.onnx".into()),
+        with(&|r| r.scores.robust_r1 = None),
+        with(&|r| r.suite.eps = 0.1),
+        with(&|r| r.outcomes.retain(|o| !o.query.ends_with('1'))),
+        with(&|r| r.warnings.push(error())),
+        with(&|r| r.scores.robust_r1.as_mut().unwrap().queries = 8),
+    ] {
+        told.note(&answer(&[a.clone(), other]));
+    }
     let mut first = a.clone();
     first.scores.robust_r1 = None;
-    let lacks = "Undecided which model is the most robust: a.onnx has no robust R@1 (it was left out by --strong-sample off)";
-    says(&answer(&[first, b.clone()]), &[lacks]);
-    let different = ["under different ε: ", "b.onnx 66.7 at 25.5/255", "a.onnx 16.7 at 77/255"];
-    unsure(&|r| r.suite.eps = 0.1, &different);
-    let other_queries = ["b.onnx and a.onnx attacked other queries"];
-    unsure(&|r| r.outcomes.retain(|o| !o.query.ends_with('1')), &other_queries);
-    let error = || crate::report_fixture::warning("an-error", "error", "x");
-    unsure(&|r| r.warnings.push(error()), &["robust R@1 of b.onnx is not to be trusted"]);
-    let withheld = ["robust R@1 of b.onnx is withheld: it rests on 8 queries"];
-    unsure(&|r| r.scores.robust_r1.as_mut().unwrap().queries = 8, &withheld);
+    told.note(&answer(&[first, b.clone()]));
     let without = |mut report: Report| {
         report.scores.robust_r1 = None;
         report.outcomes.retain(|o| o.attack != "R1");
         report
     };
-    says(&answer(&[without(a), without(b)]), &["no report has robust R@1", "--strong-sample off"]);
+    told.note(&answer(&[without(a), without(b)]));
+    insta::assert_snapshot!(told.told());
 }
 
 /// ε50 decides if all models have it under the same largest ε. If more than half of the correct queries of
 /// two models withstand that ε, robust R@1 decides, and the difference of their ε50 is unknown.
 #[test]
 fn two_models_above_the_largest_eps_are_not_alike() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let (low, high, higher) = (with_ladder("low", 10), with_ladder("high", 40), with_ladder("higher", 50));
     let compared = |reports: [&Report; 2]| {
         let names = reports.iter().map(|r| r.model.path.clone()).collect();
         audit::judge::compare::of_reports(names, &reports.map(Clone::clone), None, true).unwrap()
     };
-    let answer =
-        "high.onnx is the most robust: ε50, in 255ths, is above 8.00, against 2.00 of low.onnx (+6.00";
-    says(&compared([&low, &high]).answer, &[answer]);
+    dir.note(&compared([&low, &high]).answer);
     let mut other = high.clone();
     other.suite.eps = 4.0 / 255.0;
-    says(&compared([&low, &other]).answer, &["robust R@1 was measured under different ε: "]);
-
-    let both = compared([&high, &higher]);
-    let answer =
-        "higher.onnx is the most robust: robust R@1 at 8/255 is 83.3, against 66.7 of high.onnx (+16.7";
-    says(&both.answer, &[answer]);
-    let text = one_line(&audit::feature::compare::render(&both, false));
-    says(&text, &["higher.onnx 83.3 above 8.00 ", " eps50 above 8.00 above 8.00 – – no interval"]);
+    dir.note(&compared([&low, &other]).answer);
+    // It begins with the answer.
+    dir.note(&audit::feature::compare::render(&compared([&high, &higher]), false));
 
     let (base, file) = (save(&dir, "base.json", &high), save(&dir, "r.json", &higher));
-    let gate = ["gate", &file, "--baseline", &base, "--max-drop", "eps50=0.1"];
-    let told = "above 8.00, baseline above 8.00: both are above the largest ε that was searched\n";
-    says(&run(&dir, gate).ended(0).out, &[told]);
-    let told = "the largest ε that was searched, which does not show the required 10";
-    says(&run(&dir, ["gate", &file, "--fail-under", "eps50=10"]).ended(10).out, &[told]);
+    dir.ended(&["gate", &file, "--baseline", &base, "--max-drop", "eps50=0.1"], 0);
+    dir.ended(&["gate", &file, "--fail-under", "eps50=10"], 10);
 
     // Every format says that it is above.
-    says(&rendered(&higher, "metrics.json"), &["\"eps50\": 8.0", "\"eps50_above\": 1"]);
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let flat = json(&rendered(&higher, "metrics.json"));
+    assert_eq!([&flat["eps50"], &flat["eps50_above"]], [&json!(8.0), &json!(1)]);
     assert!(!rendered(&low, "metrics.json").contains("_above"));
-    let sarif: Value = serde_json::from_str(&rendered(&higher, "sarif")).unwrap();
+    let sarif = json(&rendered(&higher, "sarif"));
     assert_eq!(sarif["runs"][0]["properties"]["eps50"]["above"], true);
     audit::report::model_card::write(&higher, &dir.join("README.md")).unwrap();
-    says(&dir.text("README.md"), &["above: true", "value: 8.0"]);
+    let card = dir.text("README.md");
+    let row = card.split("- args:\n").find(|row| row.contains("type: \"eps50\"")).expect("a row of eps50");
+    dir.note(row);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// A resistance rests on the queries that could get worse, and not on all.
 #[test]
 fn a_resistance_of_few_queries_meets_no_bound() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let mut report = crate::report_fixture::report(0.5);
     report.attacks.iter_mut().find(|a| a.code == "CA-").unwrap().counted = Some(3);
     let file = save(&dir, "r.json", &report);
     for metric in ["attack.CA-.resistance", "attack.CA-.table"] {
-        let out = run(&dir, ["gate", &file, "--fail-under", &format!("{metric}=1")]).ended(10).out;
-        says(&out, &["withheld: it rests on 3 queries, fewer than 10, so that it meets no bound"]);
+        dir.ended(&["gate", &file, "--fail-under", &format!("{metric}=1")], 10);
     }
-    run(&dir, ["gate", &file, "--fail-over", "attack.CA-=99"]).ended(0);
+    dir.ended(&["gate", &file, "--fail-over", "attack.CA-=99"], 0);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// Two of 201 clean queries are lost, which chance explains if the 201 are a sample.
 #[test]
 fn a_drop_of_sampled_clean_recall_counts_beyond_chance_only() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let sampled = |name: &str, wrong: usize, sampling: Option<&str>| {
         let mut report = with_clean(crate::report_fixture::report(0.5), wrong);
         report.benign.as_mut().unwrap().sampling = sampling.map(String::from);
@@ -653,13 +631,14 @@ fn a_drop_of_sampled_clean_recall_counts_beyond_chance_only() {
     for (sampling, code) in [(Some("a sample"), 0), (None, 11)] {
         let (base, other) = (sampled("base.json", 10, sampling), sampled("other.json", 12, sampling));
         let gate = ["gate", &other, "--baseline", &base, "--max-drop", "benign.r1=0.5"];
-        let out = run(&dir, gate).ended(code).out;
+        let out = dir.ended(&gate, code);
         assert_eq!(out.contains("(95 % -"), sampling.is_some(), "{out}");
     }
     // A change that rounds to the tolerance has more digits.
     let (base, other) = (sampled("base.json", 0, None), sampled("other.json", 21, None));
     let gate = ["gate", &other, "--baseline", &base, "--max-drop", "benign.r1=10.4"];
-    says(&run(&dir, gate).ended(11).out, &["-10.448, worse by more than the tolerance 10.4"]);
+    dir.ended(&gate, 11);
+    insta::assert_snapshot!(dir.told());
 }
 
 /// If a score is missing on one side, the gate must not check only the rest.
