@@ -7,8 +7,8 @@ mod line;
 mod model_files;
 
 use crate::common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
-use crate::common::transcript::Transcript;
-use crate::common::{Temp, encoded, one_line, program, ran, run, says, words};
+use crate::common::transcript::{Transcript, unmeasured};
+use crate::common::{Temp, encoded, one_line, program, ran, run, says, warning, words};
 use audit::command::{Cli, SHORT};
 use audit::record::Report;
 use audit::threat::OBJECTIVES;
@@ -34,6 +34,12 @@ fn works(dir: &Temp, model: &str, args: &[&str]) -> String {
     assert_eq!(ran.err, "");
     assert!(ran.out.contains("ARS") && ran.out.contains("ERS"), "{}", ran.out);
     ran.out
+}
+
+/// The text of a finding in a report of the folder.
+#[track_caller]
+fn finding(dir: &Temp, report: &str, id: &str) -> String {
+    warning(&Report::load(&dir.join(report)).unwrap(), id)
 }
 
 /// 5 classes of 4 images.
