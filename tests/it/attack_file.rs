@@ -1,7 +1,7 @@
 //! `audit attack`: a changed file of a photograph that a search in a gallery gets wrong.
 
 use crate::common::transcript::{Transcript, readable, unmeasured};
-use crate::common::{CPU, Ran, Temp, bundled, levels, load_runtime, near, run, says, words};
+use crate::common::{CPU, Ran, Temp, bundled, distance, levels, load_runtime, near, run, says, unit, words};
 use crate::report_fixture::python;
 use audit::data::{Pixels, Preparation};
 use audit::model::Model;
@@ -140,15 +140,13 @@ fn the_page_shows_the_file_and_what_it_finds() {
 }
 
 /// The distance of two files under the bundled net, read as the program reads every image.
-fn distance(a: &Path, b: &Path) -> f64 {
+fn apart(a: &Path, b: &Path) -> f64 {
     load_runtime();
     let mut model = Model::open(&bundled("plain.onnx"), &Card::default(), CPU, Some(1)).unwrap();
     let [a, b] = [a, b].map(|path| {
-        let raw = model.embed(&Pixels::read(path, &Preparation::new(1, 28, 28)).unwrap().data).unwrap();
-        let length = raw.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-        raw.iter().map(|v| f64::from(*v) / length).collect::<Vec<_>>()
+        unit(&model.embed(&Pixels::read(path, &Preparation::new(1, 28, 28)).unwrap().data).unwrap())
     });
-    a.iter().zip(&b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
+    distance(&a, &b)
 }
 
 /// `WORD` in "distance at most WORD, …".
@@ -181,7 +179,7 @@ fn files_are_accepted_or_refused_as_was_asked_for() {
         let place = folder.join(reference);
         for ((line, decision), file) in lines[3..5].iter().zip(decisions).zip([PHOTOGRAPH, &out]) {
             assert!(line.ends_with(decision), "{line}");
-            let found = distance(&folder.join(file), &place);
+            let found = apart(&folder.join(file), &place);
             near(number(line, "distance "), found, 1e-4, file);
             near(number(line, "cosine "), 1.0 - found * found / 2.0, 1e-4, file);
             assert_eq!(found <= threshold, decision == "accepted", "{file}: {found}");
@@ -205,7 +203,7 @@ fn files_are_accepted_or_refused_as_was_asked_for() {
     let threshold = "threshold distance at most 0.8944, cosine at least 0.6000 (cosine=0.6)";
     assert_eq!(ran.out.lines().nth(2), Some(threshold));
     insta::assert_snapshot!(folder.told());
-    assert!(distance(&folder.join("stated.png"), &folder.join("gallery/class01/00.png")) <= 0.8f64.sqrt());
+    assert!(apart(&folder.join("stated.png"), &folder.join("gallery/class01/00.png")) <= 0.8f64.sqrt());
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use crate::common::models;
 use crate::common::transcript::Transcript;
 use crate::common::{
-    CPU, Ran, Temp, bundled, lasting_text, levels, load_runtime, one_line, program, ran, run, says, words,
+    CPU, Ran, Temp, bundled, distance, lasting_text, levels, load_runtime, one_line, program, ran, run, says,
+    unit, words,
 };
 use crate::report_fixture::python;
 use audit::data::{Dataset, Preparation};
@@ -78,14 +79,9 @@ fn embeddings(folder: &Temp, data: &str) -> BTreeMap<String, Vec<f64>> {
     let dataset = Dataset::open(&folder.join(data), None, None).unwrap();
     let point = |i: usize| {
         let point = model.embed(&dataset.pixels(i, &prep).unwrap().data).unwrap();
-        let length = point.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-        (dataset.items[i].id.clone(), point.iter().map(|v| f64::from(*v) / length).collect())
+        (dataset.items[i].id.clone(), unit(&point))
     };
     (0..dataset.items.len()).map(point).collect()
-}
-
-fn distance(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
 }
 
 /// Every file has its photograph's size and lies within ε. Its embedding, read by the program from the list,

@@ -164,13 +164,7 @@ fn a_card_is_written_once_and_read() {
 #[test]
 fn a_card_does_not_state_what_was_assumed() {
     let dir = Temp::new();
-    let nodes = vec![
-        Node::new("Conv", &["image", "kernel"], "map").with("kernel_shape", Attr::Ints(vec![3, 3])),
-        Node::new("GlobalAveragePool", &["map"], "mean"),
-        Node::new("Flatten", &["mean"], "embedding"),
-    ];
-    let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[8, 3, 3, 3], 0.3));
-    graph.inputs = vec![value("image", free(), &[3, 96, 96])];
+    let graph = models::colour();
     dir.write("model.onnx", graph.encode());
     run(&dir, ["inspect", "model.onnx", "--write-card"]).ended(0);
     let card = dir.text("model.yaml");

@@ -1,7 +1,9 @@
 //! The next steps of a report can be pasted into a shell: flags exist, paths are the audit's own, and nothing
 //! is overwritten.
 
-use crate::common::models::{Weights, free, grey, images, small, subgraph, trunk, trunk_weights, value};
+use crate::common::models::{
+    Weights, colour, free, grey, images, small, subgraph, trunk, trunk_weights, value,
+};
 use crate::common::transcript::{Transcript, unmeasured};
 use crate::common::{Temp, bundled, program, ran, says};
 use audit::command::Cli;
@@ -148,14 +150,7 @@ fn steps_on_own_images_run() {
 #[test]
 fn what_was_assumed_is_to_be_stated() {
     let dir = folder();
-    let nodes = vec![
-        Node::new("Conv", &["image", "kernel"], "map").with("kernel_shape", vec![3i64, 3]),
-        Node::new("GlobalAveragePool", &["map"], "mean"),
-        Node::new("Flatten", &["mean"], "embedding"),
-    ];
-    let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[8, 3, 3, 3], 0.3));
-    graph.inputs = vec![value("image", free(), &[3, 96, 96])];
-    dir.write("colour.onnx", graph.encode());
+    dir.write("colour.onnx", colour().encode());
     dir.write("own.yaml", "form: corrected\nattacks: [ES]\nsteps: 1\n");
     let line = "audit colour.onnx --data 'my photos' --suite own.yaml --channels bgr --max-queries 2 --strong-sample off -q -o a.html \
                 --allow-untrusted";

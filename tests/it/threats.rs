@@ -2,7 +2,9 @@
 //! mask or a patch.
 
 use crate::common::transcript::{Transcript, part};
-use crate::common::{Temp, audit, bundled, bundled_path, numbers, one_line, rendered, run, says, words};
+use crate::common::{
+    Temp, as_json, audit, bundled, bundled_path, finding, numbers, one_line, rendered, run, says, words,
+};
 use audit::judge::compare::mismatches;
 use audit::record::Report;
 use audit::record::{Form, Metric};
@@ -78,13 +80,12 @@ fn the_strong_search_and_the_doctor_keep_to_the_bounds() {
     assert!(mask.ends_with("half.png"), "the path in a suite is relative to the suite");
     let flags = "--suite one.yaml --max-queries 2 --steps 10 -q -o findings.json";
     let found = run(&folder, words(&format!("doctor {model:?} {flags}")));
-    let findings = folder.json("findings.json")["findings"].clone();
+    let findings = folder.json("findings.json");
     says(&one_line(&found.out), &["ε 1.50000 (l2) within the mask"]);
     for (check, words) in [("unbounded", "with ε = 28 and 40 steps"), ("step-size", " ε/10: ")] {
-        let of = findings.as_array().unwrap().iter().find(|f| f["check"] == check).unwrap();
-        says(of["found"].as_str().unwrap(), &[words]);
+        says(finding(&findings, check)["found"].as_str().unwrap(), &[words]);
     }
-    assert!(!findings.to_string().contains("/255"), "{findings}");
+    assert!(!findings["findings"].to_string().contains("/255"), "{findings}");
 }
 
 /// The check of the evidence shows where images changed.
@@ -113,8 +114,7 @@ fn the_step_size_follows_eps() {
     let scaled = "α 0.00015, 8 steps, α in proportion to ε (0.01176 at 0.30196)";
     says(&report::terminal::render_in(&small, 300), &[scaled]);
     says(&rendered(&small, "html"), &[scaled]);
-    let json: Value = serde_json::from_str(&rendered(&small, "json")).unwrap();
-    assert!(json["suite"]["alpha_scaled_from"]["eps"].is_number());
+    assert!(as_json(&small, "json")["suite"]["alpha_scaled_from"]["eps"].is_number());
     // At the protocol's ε there is no note, and no difference.
     for eps in ["", "--eps 77/255"] {
         let usual = audited(&folder, eps).unwrap();

@@ -8,7 +8,7 @@ use super::*;
 #[test]
 fn a_drop_of_robust_r1_is_a_regression() {
     let dir = Transcript::new(Temp::new());
-    let of = |name: &str, left| save(&dir, name, &with_strong(crate::report_fixture::report(0.9), left));
+    let of = |name: &str, left| save(&dir, name, &with_strong(fixture(0.9), left));
     let (base, worse) = (of("base.json", 60), of("worse.json", 10));
     let gate = ["gate", &worse, "--baseline", &base];
     dir.ended(&gate, 11);
@@ -25,8 +25,7 @@ fn a_drop_of_robust_r1_is_a_regression() {
 #[test]
 fn a_change_of_robust_r1_counts_what_the_suite_broke() {
     let dir = Transcript::new(Temp::new());
-    let of =
-        |name: &str, strength| save(&dir, name, &with_strong(crate::report_fixture::report(strength), 60));
+    let of = |name: &str, strength| save(&dir, name, &with_strong(fixture(strength), 60));
     let (base, worse) = (of("base.json", 0.9), of("worse.json", 0.5));
     let out = dir.ended(&["gate", &worse, "--baseline", &base], 11);
     let line = out.lines().find(|line| line.contains("robust_r1")).unwrap();
@@ -37,8 +36,8 @@ fn a_change_of_robust_r1_counts_what_the_suite_broke() {
 #[test]
 fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
     let dir = Transcript::new(Temp::new());
-    let base = save(&dir, "base.json", &crate::report_fixture::report(0.6));
-    let worse = save(&dir, "worse.json", &crate::report_fixture::report(0.45));
+    let base = save(&dir, "base.json", &fixture(0.6));
+    let worse = save(&dir, "worse.json", &fixture(0.45));
     let gate = ["gate", &worse, "--baseline", &base];
     dir.ended(&gate, 11);
     let tolerated = [&gate[..], &["--max-drop", "ars=90"]].concat();
@@ -47,7 +46,7 @@ fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
     dir.ended(&["gate", &base, "--baseline", &worse], 0);
     dir.ended(&[&gate[..], &["--fail-under", "ars=99"]].concat(), 10);
     // Two queries of 60 lost: 3.3 points, beyond the tolerance, but within chance.
-    let mut unlucky = crate::report_fixture::report(0.6);
+    let mut unlucky = fixture(0.6);
     let hits = unlucky.outcomes.iter_mut().filter(|o| o.attack == "ES" && o.after.hit == Some(true));
     hits.take(2).for_each(|o| o.after.hit = Some(false));
     let row = unlucky.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap();
@@ -61,8 +60,8 @@ fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
 #[test]
 fn a_collapse_of_retrieval_is_a_regression_however_high_the_score() {
     let dir = Transcript::new(Temp::new());
-    let base = save(&dir, "base.json", &crate::report_fixture::report(0.4));
-    let mut collapsed = crate::report_fixture::report(0.9);
+    let base = save(&dir, "base.json", &fixture(0.4));
+    let mut collapsed = fixture(0.9);
     collapsed.benign.as_mut().unwrap().r1 = 0.8;
     let collapsed = save(&dir, "collapsed.json", &collapsed);
     let gate = ["gate", &collapsed, "--baseline", &base, "--max-drop", "ers=1"];
@@ -75,8 +74,8 @@ fn a_collapse_of_retrieval_is_a_regression_however_high_the_score() {
 #[test]
 fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
     let dir = Transcript::new(Temp::new());
-    let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
-    let mut lost = crate::report_fixture::report(0.5);
+    let base = save(&dir, "base.json", &fixture(0.5));
+    let mut lost = fixture(0.5);
     lost.benign.as_mut().unwrap().r1 -= 5.0;
     let lost = save(&dir, "lost.json", &lost);
     let judge = |code, rule: &str| {
@@ -96,7 +95,7 @@ fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
 fn a_drop_of_sampled_clean_recall_counts_beyond_chance_only() {
     let dir = Transcript::new(Temp::new());
     let sampled = |name: &str, wrong: usize, sampling: Option<&str>| {
-        let mut report = with_clean(crate::report_fixture::report(0.5), wrong);
+        let mut report = with_clean(fixture(0.5), wrong);
         report.benign.as_mut().unwrap().sampling = sampling.map(String::from);
         save(&dir, name, &report)
     };
@@ -117,8 +116,8 @@ fn a_drop_of_sampled_clean_recall_counts_beyond_chance_only() {
 #[test]
 fn a_score_that_one_side_lacks_is_a_mistake_not_a_pass() {
     let dir = Transcript::new(Temp::new());
-    let full = save(&dir, "full.json", &crate::report_fixture::report(0.5));
-    let mut without = crate::report_fixture::report(0.5);
+    let full = save(&dir, "full.json", &fixture(0.5));
+    let mut without = fixture(0.5);
     without.scores.ars = None;
     let without = save(&dir, "without.json", &without);
     dir.ended(&["gate", &full, "--baseline", &without], 2);

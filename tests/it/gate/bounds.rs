@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn a_number_that_a_stronger_attack_contradicts_passes_no_bound() {
     let dir = Transcript::new(Temp::new());
-    let report = save(&dir, "r.json", &with_strong(crate::report_fixture::report(0.5), 0));
+    let report = save(&dir, "r.json", &with_strong(fixture(0.5), 0));
     let gate = |code, bound: &str| dir.ended(&["gate", &report, "--fail-under", bound], code);
     for name in ["ars", "ars.table", "ers", "attack.ES:R", "attack.LTM.resistance", "attack.GTM.table"] {
         gate(10, &format!("{name}=10"));
@@ -25,7 +25,7 @@ fn a_number_that_a_stronger_attack_contradicts_passes_no_bound() {
     let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 10, level: warn}\n";
     dir.ended(&["gate", &report, "--suite", &text(&dir, "s.yaml", yaml)], 0);
     // If it finds no more than the suite's attacks, their numbers stand.
-    let agreeing = save(&dir, "agreeing.json", &with_strong(crate::report_fixture::report(0.5), 60));
+    let agreeing = save(&dir, "agreeing.json", &with_strong(fixture(0.5), 60));
     dir.ended(&["gate", &agreeing, "--fail-under", "ars=10"], 0);
     insta::assert_snapshot!(dir.told());
 }
@@ -33,7 +33,7 @@ fn a_number_that_a_stronger_attack_contradicts_passes_no_bound() {
 #[test]
 fn a_gate_without_the_strong_search_says_so() {
     let dir = Transcript::new(Temp::new());
-    let mut report = crate::report_fixture::report(0.5);
+    let mut report = fixture(0.5);
     report.scores.robust_r1 = None;
     report.outcomes.retain(|o| o.attack != "R1");
     let report = save(&dir, "r.json", &report);
@@ -50,7 +50,7 @@ fn a_gate_without_the_strong_search_says_so() {
 #[test]
 fn thresholds_decide_the_exit_code_and_the_text() {
     let dir = Transcript::new(Temp::new());
-    let report = save(&dir, "r.json", &crate::report_fixture::report(0.5));
+    let report = save(&dir, "r.json", &fixture(0.5));
     let both = |limit| ["gate", &report, "--fail-under", "ars=40", "--fail-under", limit];
     dir.ended(&both("attack.ES:R=10"), 0);
     dir.ended(&both("attack.ES:R=90"), 10);
@@ -66,7 +66,7 @@ fn thresholds_decide_the_exit_code_and_the_text() {
 fn a_threshold_that_is_just_met_is_met() {
     let dir = Transcript::new(Temp::new());
     let at = |name: &str, r1: f64| {
-        let mut report = crate::report_fixture::report(0.5);
+        let mut report = fixture(0.5);
         report.benign.as_mut().unwrap().r1 = r1;
         save(&dir, name, &report)
     };
@@ -81,7 +81,7 @@ fn a_threshold_that_is_just_met_is_met() {
 #[test]
 fn suites_that_demand_nothing_are_mistakes() {
     let dir = Transcript::new(Temp::new());
-    let report = save(&dir, "r.json", &crate::report_fixture::report(0.5));
+    let report = save(&dir, "r.json", &fixture(0.5));
     for rule in ["ars: { min: .nan }", "ars: { max_drop: .inf }", "benign.r1: {}"] {
         let yaml = format!("name: s\nform: published\nattacks: [ES]\ngate:\n  {rule}\n");
         dir.ended(&["gate", &report, "--suite", &text(&dir, "suite.yaml", yaml)], 2);
@@ -92,7 +92,7 @@ fn suites_that_demand_nothing_are_mistakes() {
 #[test]
 fn what_cannot_be_checked_is_a_mistake_not_a_pass() {
     let dir = Transcript::new(Temp::new());
-    let full = crate::report_fixture::report(0.5);
+    let full = fixture(0.5);
     let report = save(&dir, "r.json", &full);
     let mut without = full.clone();
     without.scores.ars = None;
@@ -119,7 +119,7 @@ fn what_cannot_be_checked_is_a_mistake_not_a_pass() {
 #[ignore = "slow"]
 fn every_number_of_a_report_can_be_demanded() {
     let dir = Temp::new();
-    let mut full = with_strong(crate::report_fixture::report(0.5), 60);
+    let mut full = with_strong(fixture(0.5), 60);
     let benign = full.benign.as_mut().unwrap();
     (benign.ami, benign.mrr) = (Some(50.0), Some(75.0));
     (benign.r_precision, benign.map_at_c) = (Some(45.0), Some(44.0));
@@ -184,7 +184,7 @@ fn every_number_of_a_report_can_be_demanded() {
 #[test]
 fn suites_set_levels() {
     let dir = Transcript::new(Temp::new());
-    let report = save(&dir, "r.json", &crate::report_fixture::report(0.5));
+    let report = save(&dir, "r.json", &fixture(0.5));
     let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 99, level: warn}\n  ers: {min: 99, level: off}\n";
     let suite = text(&dir, "s.yaml", yaml);
     let out = dir.ended(&["gate", &report, "--suite", &suite], 0);
@@ -198,7 +198,7 @@ fn suites_set_levels() {
 #[test]
 fn a_resistance_of_few_queries_meets_no_bound() {
     let dir = Transcript::new(Temp::new());
-    let mut report = crate::report_fixture::report(0.5);
+    let mut report = fixture(0.5);
     report.attacks.iter_mut().find(|a| a.code == "CA-").unwrap().counted = Some(3);
     let file = save(&dir, "r.json", &report);
     for metric in ["attack.CA-.resistance", "attack.CA-.table"] {
@@ -212,8 +212,8 @@ fn a_resistance_of_few_queries_meets_no_bound() {
 #[test]
 fn numbers_that_the_outcomes_contradict_are_refused() {
     let dir = Transcript::new(Temp::new());
-    let base = save(&dir, "base.json", &crate::report_fixture::report(0.6));
-    let low = crate::report_fixture::report(0.3);
+    let base = save(&dir, "base.json", &fixture(0.6));
+    let low = fixture(0.3);
     let edited = |name: &str, edit: &dyn Fn(&mut Report)| {
         let mut report = low.clone();
         edit(&mut report);
@@ -237,7 +237,7 @@ fn numbers_that_the_outcomes_contradict_are_refused() {
 #[test]
 fn a_withheld_score_meets_no_bound() {
     let dir = Transcript::new(Temp::new());
-    let mut report = crate::report_fixture::report(0.5);
+    let mut report = fixture(0.5);
     let ars = report.scores.ars.as_mut().unwrap();
     (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
     let file = save(&dir, "wide.json", &report);

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn what_differs_is_named_and_refused() {
     let dir = Transcript::new(Temp::new());
-    let base_report = crate::report_fixture::report(0.5);
+    let base_report = fixture(0.5);
     let base = save(&dir, "base.json", &base_report);
     let mut other = base_report.clone();
     other.data.sha256 = "00".repeat(32);
@@ -24,7 +24,7 @@ fn what_differs_is_named_and_refused() {
 #[test]
 fn own_neighbours_are_compared_with_a_remark() {
     let dir = Transcript::new(Temp::new());
-    let base_report = crate::report_fixture::report(0.5);
+    let base_report = fixture(0.5);
     let base = save(&dir, "base.json", &base_report);
     let with = |code: &str, seed: u64| {
         let mut other = base_report.clone();
@@ -45,7 +45,7 @@ fn own_neighbours_are_compared_with_a_remark() {
 fn comparisons_are_paired_sorted_and_saved() {
     let dir = Transcript::new(Temp::new());
     let named = |strength: f64, name: &str| {
-        let mut report = crate::report_fixture::report(strength);
+        let mut report = fixture(strength);
         report.model.path = format!("models/{name}.onnx");
         save(&dir, &format!("{name}.json"), &report)
     };
@@ -105,9 +105,9 @@ fn row_of_model<'c>(comparison: &'c Value, model: usize, metric: &str) -> &'c Va
 #[test]
 fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     let dir = Transcript::new(Temp::new());
-    let mut base = with_clean(with_strong(crate::report_fixture::report(1.2), 10), 10);
+    let mut base = with_clean(with_strong(fixture(1.2), 10), 10);
     base.model.path = "models/base.onnx".into();
-    let mut worse = with_clean(with_strong(crate::report_fixture::report(1.2), 50), 100);
+    let mut worse = with_clean(with_strong(fixture(1.2), 50), 100);
     worse.model.path = "models/worse.onnx".into();
     worse.benign.as_mut().unwrap().nmi = Some(20.0);
     // On the same images, so that the interval is of paired queries.
@@ -157,8 +157,8 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
 #[test]
 fn what_a_report_withholds_a_comparison_withholds() {
     let dir = Transcript::new(Temp::new());
-    let base = crate::report_fixture::report(0.3);
-    let mut wide = crate::report_fixture::report(0.6);
+    let base = fixture(0.3);
+    let mut wide = fixture(0.6);
     let ars = wide.scores.ars.as_mut().unwrap();
     (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
     for (first, second) in [(&base, &wide), (&wide, &base)] {
@@ -183,7 +183,7 @@ fn what_a_report_withholds_a_comparison_withholds() {
 fn the_most_robust_model_is_named_or_why_none_is() {
     let told = Transcript::new(Temp::new());
     let named = |name: &str, left: usize| {
-        let mut report = with_strong(crate::report_fixture::report(1.2), left);
+        let mut report = with_strong(fixture(1.2), left);
         report.model.path = format!("{name}.onnx");
         report
     };
@@ -203,7 +203,7 @@ fn the_most_robust_model_is_named_or_why_none_is() {
         change(&mut other);
         other
     };
-    let error = || crate::report_fixture::warning("an-error", "error", "x");
+    let error = || warning("an-error", "error", "x");
     for other in [
         // Two models of one name are told apart by their reports.
         with(&|r| r.model.path = "x/a.onnx".into()),
@@ -249,11 +249,10 @@ fn two_models_above_the_largest_eps_are_not_alike() {
     dir.ended(&["gate", &file, "--fail-under", "eps50=10"], 10);
 
     // Every format says that it is above.
-    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-    let flat = json(&rendered(&higher, "metrics.json"));
+    let flat = as_json(&higher, "metrics.json");
     assert_eq!([&flat["eps50"], &flat["eps50_above"]], [&json!(8.0), &json!(1)]);
     assert!(!rendered(&low, "metrics.json").contains("_above"));
-    let sarif = json(&rendered(&higher, "sarif"));
+    let sarif = as_json(&higher, "sarif");
     assert_eq!(sarif["runs"][0]["properties"]["eps50"]["above"], true);
     audit::report::model_card::write(&higher, &dir.join("README.md")).unwrap();
     let card = dir.text("README.md");
@@ -266,8 +265,8 @@ fn two_models_above_the_largest_eps_are_not_alike() {
 #[test]
 fn reports_made_apart_say_how_to_make_comparable_ones() {
     let dir = Transcript::new(Temp::new());
-    let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
-    let mut other = crate::report_fixture::report(0.5);
+    let base = save(&dir, "base.json", &fixture(0.5));
+    let mut other = fixture(0.5);
     other.suite.steps = 7;
     let other = save(&dir, "other.json", &other);
     dir.ended(&["gate", &other, "--baseline", &base], 2);
@@ -279,10 +278,10 @@ fn reports_made_apart_say_how_to_make_comparable_ones() {
 #[test]
 fn a_comparison_strikes_scores_that_mean_nothing() {
     let dir = Transcript::new(Temp::new());
-    let base = save(&dir, "base.json", &crate::report_fixture::report(0.5));
-    let mut other = crate::report_fixture::report(0.5);
+    let base = save(&dir, "base.json", &fixture(0.5));
+    let mut other = fixture(0.5);
     let collapse = "all embeddings are nearly the same";
-    other.warnings.push(crate::report_fixture::warning("collapse", "error", collapse));
+    other.warnings.push(warning("collapse", "error", collapse));
     let other = save(&dir, "other.json", &other);
     let files = ["md", "html"].map(|ending| dir.join(&format!("c.{ending}")).display().to_string());
     let args = ["compare", &base, &other, "-o", &files[0], "-o", &files[1]];

@@ -5,7 +5,8 @@ mod bounds;
 mod comparison;
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, one_line, outcome, rendered, run};
+use crate::common::{Temp, as_json, one_line, outcome, rendered, run};
+use crate::report_fixture::{report as fixture, warning};
 use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, ladder, score, strong};
 use audit::record::{CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Robust, Score, ScoreName};
@@ -47,7 +48,7 @@ fn with_strong(mut report: Report, left: usize) -> Report {
 
 /// [`with_strong`] at 8/255, with a ladder of ε: the queries that fail do so from 2/255 on.
 fn with_ladder(name: &str, left: usize) -> Report {
-    let mut report = with_strong(crate::report_fixture::report(1.2), left);
+    let mut report = with_strong(fixture(1.2), left);
     report.model.path = format!("{name}.onnx");
     report.suite.eps = 8.0 / 255.0;
     report.suite.ladder = Some(5);

@@ -56,7 +56,7 @@ fn machines_read_junit_sarif_and_csv() {
 /// definition.
 #[test]
 fn every_rule_of_sarif_has_help_and_an_address() {
-    let mut report = crate::report_fixture::report(0.5);
+    let mut report = fixture(0.5);
     report.warnings = REASONS.iter().map(|r| r.warning("found")).collect();
     let rules = Rules::settle(&[], &["ars=99".into()], &[], &[]).unwrap();
     let mut verdict = Verdict::judge(&report, None, &rules).unwrap();
@@ -65,7 +65,7 @@ fn every_rule_of_sarif_has_help_and_an_address() {
         verdict.checks.push(audit::record::GateCheck { metric: quantity.name.into(), ..check.clone() });
     }
     report.gate = Some(verdict);
-    let log: serde_json::Value = serde_json::from_str(&rendered(&report, "sarif")).unwrap();
+    let log = as_json(&report, "sarif");
     let rules = log["runs"][0]["tool"]["driver"]["rules"].as_array().unwrap();
     assert_eq!(rules.len(), REASONS.len() + Quantity::all().len());
     for rule in rules {
@@ -91,7 +91,7 @@ fn every_rule_of_sarif_has_help_and_an_address() {
 #[test]
 fn trackers_get_flat_numbers() {
     let mut report = judged();
-    let flat: serde_json::Value = serde_json::from_str(&rendered(&report, "metrics.json")).unwrap();
+    let flat = as_json(&report, "metrics.json");
     for (name, value) in flat.as_object().unwrap() {
         assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{name}");
         assert!(value.is_number(), "{name}");
@@ -103,7 +103,7 @@ fn trackers_get_flat_numbers() {
     assert_eq!(flat["gate_passed"], 0, "one check fails");
     assert!(flat.get("robust_r1").is_none(), "not measured, which is not 0");
     report.gate = None;
-    let flat: serde_json::Value = serde_json::from_str(&rendered(&report, "metrics.json")).unwrap();
+    let flat = as_json(&report, "metrics.json");
     assert!(flat.get("gate_passed").is_none());
 }
 
@@ -111,9 +111,7 @@ fn trackers_get_flat_numbers() {
 #[test]
 fn a_statement_says_what_passed_and_failed() {
     let mut report = judged();
-    let statement = |report: &Report| -> serde_json::Value {
-        serde_json::from_str(&rendered(report, "intoto.json")).unwrap()
-    };
+    let statement = |report: &Report| -> serde_json::Value { as_json(report, "intoto.json") };
     let found = statement(&report);
     assert_eq!(found["_type"], "https://in-toto.io/Statement/v1");
     assert_eq!(found["subject"][0]["digest"]["sha256"], report.model.sha256.as_str());
@@ -136,7 +134,7 @@ fn a_statement_says_what_passed_and_failed() {
 fn references_follow_from_what_ran() {
     let mut report = judged();
     let tags = |report: &Report| {
-        let log: serde_json::Value = serde_json::from_str(&rendered(report, "sarif")).unwrap();
+        let log = as_json(report, "sarif");
         log["runs"][0]["tool"]["driver"]["rules"][0]["properties"]["tags"].to_string()
     };
     assert!(tags(&report).contains("mitre-atlas-aml.t0043.000") && tags(&report).contains("c3.2.2"));
@@ -241,10 +239,10 @@ print('read')
 #[test]
 fn the_same_finding_has_the_same_fingerprint_whatever_its_numbers() {
     let prints = |strength: f64| -> Vec<String> {
-        let mut report = crate::report_fixture::report(strength);
+        let mut report = fixture(strength);
         let rules = Rules::settle(&[], &["ars=99".into()], &[], &[]).unwrap();
         report.gate = Some(Verdict::judge(&report, None, &rules).unwrap());
-        let log: serde_json::Value = serde_json::from_str(&rendered(&report, "sarif")).unwrap();
+        let log = as_json(&report, "sarif");
         let results = log["runs"][0]["results"].as_array().unwrap().clone();
         results.iter().map(|r| r["partialFingerprints"].to_string()).collect()
     };

@@ -7,8 +7,8 @@ mod page;
 mod wording;
 
 use crate::common::transcript::{Transcript, readable};
-use crate::common::{Temp, bundled, program, ran, rendered, run, says, words};
-use crate::report_fixture::{NASTY, PIXEL, add_strong_search, python, warning};
+use crate::common::{Temp, as_json, bundled, program, ran, rendered, run, says, words};
+use crate::report_fixture::{NASTY, PIXEL, add_strong_search, python, report as fixture, warning};
 use audit::judge::gate::Rules;
 use audit::judge::quantity::{Quantity, ROBUST};
 use audit::judge::row::alarm;
@@ -23,7 +23,7 @@ use std::process::Command;
 
 /// The report with a verdict: one check passes, one fails.
 fn judged() -> Report {
-    judge(crate::report_fixture::report(0.5))
+    judge(fixture(0.5))
 }
 
 fn judge(mut report: Report) -> Report {
@@ -35,7 +35,7 @@ fn judge(mut report: Report) -> Report {
 
 /// With a strong search, which contradicts the scores: of the 32 queries ES, LTM and GTM leave about half.
 fn searched() -> Report {
-    let mut report = crate::report_fixture::report(0.5);
+    let mut report = fixture(0.5);
     report.model.path = "models/a.onnx".into();
     add_strong_search(&mut report);
     judge(report)

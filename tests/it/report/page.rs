@@ -95,7 +95,7 @@ fn a_real_audit_shows_examples() {
 /// Two reports compared, as a page.
 fn comparison(dir: &Temp) -> String {
     let files = [0.5, 0.3].map(|strength| {
-        let mut report = crate::report_fixture::report(strength);
+        let mut report = fixture(strength);
         report.model.path = format!("models/a_rather_long_name-of-a-model-checkpoint-{strength}.onnx");
         dir.write(&format!("{strength}.json"), rendered(&report, "json"))
     });

@@ -146,7 +146,7 @@ fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String);
     let row = markdown.lines().find(|l| l.starts_with(&format!("| **{escaped}"))).unwrap().to_owned();
     let junit = rendered(report, "junit.xml");
     let case = junit.lines().find(|l| l.contains(&format!(".scores\" name=\"{label}"))).unwrap().to_owned();
-    let sarif: serde_json::Value = serde_json::from_str(&rendered(report, "sarif")).unwrap();
+    let sarif = as_json(report, "sarif");
     let terminal = report::terminal::render_in(report, 200);
     let lines = terminal.lines().filter(|l| l.contains(':') && l.split(':').next().unwrap().contains(label));
     [
@@ -189,9 +189,9 @@ fn cases() -> Vec<(&'static str, Report)> {
         let robust = report.scores.robust_r1.as_mut().unwrap();
         (robust.value, robust.interval) = (100.0 * n as f64 / 32.0, Some(audit::judge::share::wilson(n, 32)));
     };
-    let mut low = crate::report_fixture::report(0.05);
+    let mut low = fixture(0.05);
     low.scores.ars.as_mut().unwrap().interval = Some((1.0, 9.0));
-    let mut agrees = crate::report_fixture::report(0.0);
+    let mut agrees = fixture(0.0);
     add_strong_search(&mut agrees);
     vec![
         ("contradicted scores", with(&|_| ())),
@@ -297,7 +297,7 @@ fn each_format_says_what_takes_a_score_back() {
 fn a_comparison_reads_well() {
     let dir = Transcript::new(Temp::new());
     for (name, strength) in [("base", 0.5), ("candidate", 0.3)] {
-        let mut report = named(crate::report_fixture::report(strength));
+        let mut report = named(fixture(strength));
         add_strong_search(&mut report);
         report.model.path = format!("models/{name}.onnx");
         dir.write(&format!("{name}.json"), rendered(&report, "json"));
