@@ -6,7 +6,6 @@ use crate::common::{CPU, Rng, says};
 use audit::check;
 use audit::model::Model;
 use audit::model::card::{Card, Pooling};
-use audit::model::memory::{self, Bytes};
 use audit::model::runtime::Options;
 use audit::record::{Finding, Severity};
 use ndarray::{Array2, ArrayView2};
@@ -150,6 +149,7 @@ fn indices_of_another_batch_are_refused() {
 #[cfg(target_os = "linux")]
 #[test]
 fn what_no_memory_holds_is_refused() {
+    use audit::model::memory::{Bytes, limit};
     let nodes = vec![
         Node::new("Flatten", &["x"], "flat"),
         Node::new("Unsqueeze", &["flat", "axis"], "tall"),
@@ -160,7 +160,7 @@ fn what_no_memory_holds_is_refused() {
     let to = Tensor::ints(&[BATCH, (1 << 44) / row / BATCH, row]);
     let graph = grey(BATCH, nodes, &[("axis", Tensor::ints(&[1])), ("to", to)], &["y"]);
     let told = refused("large", &graph, None);
-    let free = Bytes(memory::limit().unwrap().bytes).to_string();
+    let free = Bytes(limit().unwrap().bytes).to_string();
     insta::assert_snapshot!(told.replace(&free, "…"));
 }
 

@@ -35,6 +35,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tch::{Device, Kind, Tensor};
+use tempfile::TempDir;
 use words::words;
 
 #[derive(Deserialize)]
@@ -176,12 +177,12 @@ fn runtime_folder() -> Option<PathBuf> {
     (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
 }
 
-/// A small set of generated characters in class folders.
-fn characters(folder: &Path, classes: usize) -> String {
-    let path = folder.join(format!("images{classes}"));
-    let prep = audit::data::Preparation::new(1, 28, 28);
-    Dataset::generated(5, classes, 8).export(&path, &prep).unwrap();
-    path.display().to_string()
+/// A folder, and in it a small set of generated characters in class folders.
+fn stage(classes: usize) -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(format!("images{classes}"));
+    Dataset::generated(5, classes, 8).export(&path, &Preparation::new(1, 28, 28)).unwrap();
+    (folder, path.display().to_string())
 }
 
 /// `audit-train` with this command line, one thread and no progress.

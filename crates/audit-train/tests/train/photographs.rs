@@ -4,9 +4,8 @@ use super::*;
 
 #[test]
 fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, data) = stage(10);
     let folder = folder.path();
-    let data = characters(folder, 10);
     let images =
         TrainingImages::open(Path::new(&data), None, None, Split::Train, Backbone::find("c2f1").unwrap());
     let images = images.unwrap();
@@ -42,8 +41,8 @@ fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
 
 #[test]
 fn a_list_is_taken_whole_unless_it_has_splits() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = PathBuf::from(characters(folder.path(), 3));
+    let (_folder, data) = stage(3);
+    let data = PathBuf::from(data);
     let items = Dataset::open(&data, None, None).unwrap().items;
     let (list, backbone) = (data.join("list.csv"), Backbone::find("c2f1").unwrap());
     let count = |header: &str, parts: [&str; 2]| {

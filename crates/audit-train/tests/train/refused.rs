@@ -4,9 +4,8 @@ use super::*;
 
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, data) = stage(10);
     let folder = folder.path();
-    let data = characters(folder, 10);
     let out = folder.join("m.onnx").display().to_string();
     train(&format!("none --data {data:?} --out {out:?} --batch 16 --steps 1")).unwrap();
     let checkpoint = folder.join("m.checkpoint").display().to_string();

@@ -6,9 +6,8 @@ const SMALL: &str = "--batch 16 --steps 24 --alpha 12/255 --pgd-steps 3";
 
 #[test]
 fn every_method_trains_and_audit_takes_the_model() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, data) = stage(12);
     let folder = folder.path();
-    let data = characters(folder, 12);
     let init = plain(folder, &data, "--batch 24 --steps 200");
     let first = rows(&folder.join("plain.jsonl"));
     assert!(first.last().unwrap().clean.triplet_loss < 0.5 * first[0].clean.triplet_loss, "it learns");
@@ -64,9 +63,8 @@ fn every_method_trains_and_audit_takes_the_model() {
 /// Mean of CAP's dynamics over the last epoch, from one trained net.
 #[test]
 fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, data) = stage(40);
     let folder = folder.path();
-    let data = characters(folder, 40);
     let init = plain(folder, &data, "--batch 64 --steps 250");
     let easier = |reading: &str| {
         let out = folder.join(format!("{reading}.onnx")).display().to_string();
@@ -89,9 +87,8 @@ fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
 
 #[test]
 fn killed_and_resumed_gives_the_same_weights() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, data) = stage(10);
     let folder = folder.path();
-    let data = characters(folder, 10);
     let out = |name: &str| folder.join(format!("{name}.onnx")).display().to_string();
     // LGA has state besides the net; epochs are 10 batches of pairs, and the last one is incomplete.
     let words = |name: &str| {
@@ -143,9 +140,8 @@ fn kill_after(line: &str, path: &Path, step: u64) {
 
 #[test]
 fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, data) = stage(40);
     let folder = folder.path();
-    let data = characters(folder, 40);
     let init = plain(folder, &data, "--batch 64 --steps 250");
     for method in ["cap", "anp"] {
         let out = folder.join(format!("{method}.onnx"));
@@ -203,9 +199,8 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
 
 #[test]
 fn a_loss_that_is_not_a_number_stops_with_its_step() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, data) = stage(10);
     let folder = folder.path();
-    let data = characters(folder, 10);
     let out = folder.join("m.onnx");
     let words = format!("none --data {data:?} --out {out:?} --batch 16 --steps 30");
     train(&words).unwrap();
@@ -239,8 +234,7 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
 
 #[test]
 fn a_run_is_not_resumed_without_its_log() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = characters(folder.path(), 10);
+    let (folder, data) = stage(10);
     let out = folder.path().join("m.onnx");
     let words = format!("none --data {data:?} --out {out:?} --batch 16 --steps 2");
     train(&words).unwrap();
@@ -267,8 +261,7 @@ fn a_run_is_not_resumed_without_its_log() {
 
 #[test]
 fn without_onnx_runtime_ers_is_refused_before_training() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = characters(folder.path(), 10);
+    let (folder, data) = stage(10);
     let (out, nowhere) = (folder.path().join("m.onnx"), folder.path().join("nowhere"));
     let line = format!(
         "-q --threads 1 none --data {data:?} --out {out:?} --batch 16 --steps 2 --ers-every 1 --ort-lib {nowhere:?}"
@@ -285,8 +278,7 @@ fn without_onnx_runtime_ers_is_refused_before_training() {
 #[test]
 fn an_epoch_whose_ers_fails_is_saved_and_a_collapse_reported() {
     runtime::load(runtime_folder().as_deref(), None).unwrap_or_else(|e| panic!("{e}"));
-    let folder = tempfile::tempdir().unwrap();
-    let data = characters(folder.path(), 10);
+    let (folder, data) = stage(10);
     let out = folder.path().join("m.onnx");
     // The name of the audited model is taken.
     std::fs::create_dir(folder.path().join("m.probe.onnx")).unwrap();
