@@ -380,24 +380,6 @@ fn queries_that_are_right_are_preferred_on_request() {
 }
 
 #[test]
-fn a_misspelt_command_is_no_model() {
-    let dir = Transcript::new(Temp::new());
-    for line in [
-        "rnu",
-        // Whatever follows the command.
-        "inspct model.onnx",
-        "rnu --suite ars model.onnx",
-        // Errors within a command are reported as such.
-        "inspect --nothing",
-        // A word that looks like a path is one.
-        "rnu.onnx",
-    ] {
-        dir.refused(&words(line), 2);
-    }
-    insta::assert_snapshot!(dir.told());
-}
-
-#[test]
 fn help_lists_layouts_and_wraps_once() {
     let dir = Temp::new();
     for columns in [80, 100] {

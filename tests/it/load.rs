@@ -39,14 +39,15 @@ fn mapped(batch: i64, more: &[Node], constants: &[(&str, Tensor)], outputs: &[&s
     grey(batch, [&[conv], more].concat(), &[&[weights], constants].concat(), outputs)
 }
 
+/// A model file, with the runtime loaded.
 fn write(name: &str, bytes: &[u8]) -> PathBuf {
+    crate::common::load_runtime();
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("load-{name}.onnx"));
     std::fs::write(&path, bytes).unwrap();
     path
 }
 
 fn open(name: &str, graph: &Graph, pooling: Option<Pooling>, output: Option<&str>) -> audit::Result<Model> {
-    crate::common::load_runtime();
     let card = Card { pooling, output: output.map(str::to_string), ..Default::default() };
     Model::open(&write(name, &graph.encode()), &card, CPU, None)
 }
@@ -87,7 +88,6 @@ fn the_reference_takes_any_number_of_images() {
         if free {
             graph.inputs[0].shape.as_mut().unwrap()[0] = Dim::Free("n".into());
         }
-        crate::common::load_runtime();
         let path = write(&format!("reference-{free}"), &graph.encode());
         let model = Model::open(&path, &Card::default(), CPU, free.then_some(64)).unwrap();
         let mut reference = model.reference().unwrap();
@@ -167,7 +167,6 @@ fn what_no_memory_holds_is_refused() {
 /// Each thread takes its own batch: results don't depend on it, whether or not images fill the batches.
 #[test]
 fn threads_are_nothing_to_embeddings_and_gradients() {
-    crate::common::load_runtime();
     let bent = Node::new("Softplus", &["map"], "bent");
     let graph = mapped(BATCH, &[bent, Node::new("GlobalAveragePool", &["bent"], "mean")], &[], &["mean"]);
     let path = write("threads", &graph.encode());
@@ -192,7 +191,6 @@ fn threads_are_nothing_to_embeddings_and_gradients() {
 /// that.
 #[test]
 fn cotangents_follow_from_the_forward_pass_of_their_gradient() {
-    crate::common::load_runtime();
     let bent = Node::new("Softplus", &["map"], "bent");
     let graph = mapped(BATCH, &[bent, Node::new("GlobalAveragePool", &["bent"], "mean")], &[], &["mean"]);
     let options = Options { threads: 2, ..CPU };
@@ -361,7 +359,6 @@ fn what_follows_from_shapes_is_as_good_as_a_constant() {
             if free {
                 graph.inputs[0].shape.as_mut().unwrap()[0] = Dim::Free("n".into());
             }
-            crate::common::load_runtime();
             let path = write("shapes", &graph.encode());
             let mut model = Model::open(&path, &Card::default(), CPU, free.then_some(BATCH as usize))
                 .unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -536,7 +533,6 @@ fn local_functions_compute_what_onnx_runtime_makes_of_them() {
         inner("local", "Leak", &["a"], "w", &slope("slope")),
     ];
     let bytes = [graph.encode(), function("Leak", &leak), function("Twice", &twice)].concat();
-    crate::common::load_runtime();
     let mut model = Model::open(&write("functions", &bytes), &Card::default(), CPU, None).unwrap();
     agrees(&mut model, BATCH, 4);
 }
@@ -549,7 +545,6 @@ fn a_function_that_draws_random_numbers_is_found() {
     graph.opsets.insert("local".into(), 1);
     let noisy = [inner("", "RandomNormalLike", &["v"], "n", &[]), inner("", "Add", &["n", "v"], "w", &[])];
     let path = write("noisy", &[graph.encode(), function("Noisy", &noisy)].concat());
-    crate::common::load_runtime();
     let error = Model::open(&path, &Card::default(), CPU, None).err().unwrap();
     assert_eq!(error.exit, audit::Exit::Untrusted);
     insta::assert_snapshot!(portable(&error.message));
@@ -591,7 +586,6 @@ fn what_would_take_for_ever_is_refused() {
         bytes.extend(function(&format!("F{i}"), &twice));
     }
     bytes.extend(function("F30", &[inner("", "Neg", &["v"], "w", &[])]));
-    crate::common::load_runtime();
     let unfolding = Model::open(&write("unfolding", &bytes), &Card::default(), CPU, None).err().unwrap();
 
     let nodes = vec![Node::new("Neg", &["v"], "w"), Node::new("Identity", &["go"], "again")];
@@ -663,7 +657,6 @@ fn models_with_steps_are_unfolded() {
 /// Gradients estimated from forward passes, against exact ones.
 #[test]
 fn estimated_signs_agree_with_exact_ones_and_follow_from_the_seed() {
-    crate::common::load_runtime();
     let mut r = Rng::new(1);
     let values: Vec<f32> = (0..64 * 4).map(|_| 0.2 * r.normal()).collect();
     let nodes = vec![

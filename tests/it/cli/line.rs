@@ -125,7 +125,14 @@ fn a_wrong_command_line_leads_on() {
     let refused = |line: &str| drop(dir.refused(&words(line), USAGE));
     for line in [
         "",
+        // A misspelt command is no model, whatever follows it. A word that looks like a path is one.
+        "rnu",
         "rnu model.onnx",
+        "inspct model.onnx",
+        "rnu --suite ars model.onnx",
+        "rnu.onnx",
+        // Errors within a command are reported as such.
+        "inspect --nothing",
         "help rnu",
         "model.onnx data",
         // Flags may come before the model.

@@ -24,7 +24,6 @@ fn catalogues_are_referred_to_for_what_was_done() {
 #[test]
 #[ignore = "needs Python with jsonschema"]
 fn a_schema_is_published_and_reports_follow_it() {
-    crate::common::load_runtime();
     let dir = Temp::new();
     let flags = ["--suite", "smoke", "-q", "--max-queries", "4", "--pictures", "-o", "real.json"];
     ran(program(&dir).args(flags).arg(bundled("hardened.onnx"))).ended(0);

@@ -48,7 +48,6 @@ fn text_from_files_stays_text() {
 #[test]
 #[ignore = "slow"]
 fn a_real_audit_shows_examples() {
-    crate::common::load_runtime();
     let dir = Temp::new();
     let flags = ["--suite", "smoke", "-q", "--pictures", "-o", "r.json", "-o", "r.html"];
     ran(program(&dir).args(flags).arg(bundled("hardened.onnx"))).ended(0);

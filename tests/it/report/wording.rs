@@ -45,7 +45,6 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
 #[test]
 #[ignore = "slow"]
 fn no_sweep_shows_robust_r1_of_eight_queries() {
-    crate::common::load_runtime();
     let dir = Temp::new();
     let flags = "--suite strong --max-queries 8 -q --over eps=20/255,30/255 -o s.csv -o s.html";
     let swept = run(&dir, words(&format!("sweep {:?} {flags}", bundled("hardened.onnx")))).ended(0).out;

@@ -140,31 +140,23 @@ const SURFACES: &[Surface] = &[
         },
         less: "a number that the report doesn't have is an error there; a withheld one has no interval, as nothing is held to it",
     },
-    Surface {
-        name: "compare, terminal",
-        read: of_compare,
-        expected: |_, row| (row.state != State::NotMeasured).then(|| without_interval(row)),
-        less: "the interval there is that of the difference",
-    },
+    Surface { name: "compare, terminal", read: of_compare, expected: of_difference, less: DIFFERENCE },
     Surface {
         name: "compare, json",
         read: of_compare_json,
         expected: |_, row| (row.state != State::NotMeasured).then(|| exactly(row)),
         less: "a comparison has the rows that one of both reports has",
     },
-    Surface {
-        name: "compare, md",
-        read: of_compare_markdown,
-        expected: |_, row| (row.state != State::NotMeasured).then(|| without_interval(row)),
-        less: "the interval there is that of the difference",
-    },
-    Surface {
-        name: "compare, html",
-        read: of_compare_html,
-        expected: |_, row| (row.state != State::NotMeasured).then(|| without_interval(row)),
-        less: "the interval there is that of the difference",
-    },
+    Surface { name: "compare, md", read: of_compare_markdown, expected: of_difference, less: DIFFERENCE },
+    Surface { name: "compare, html", read: of_compare_html, expected: of_difference, less: DIFFERENCE },
 ];
+
+const DIFFERENCE: &str = "the interval there is that of the difference";
+
+/// A comparison's row, beside which stands an interval of the difference.
+fn of_difference(_: Place, row: &Row) -> Option<Shown> {
+    (row.state != State::NotMeasured).then(|| without_interval(row))
+}
 
 /// Formats of reports that show none of these numbers.
 const WITHOUT: [(&str, &str); 3] = [
