@@ -100,9 +100,7 @@ impl Graph {
             "CastLike" if standard && alone => {
                 let to = self.constants.get(&node.inputs[1]).map(|t| t.dtype).filter(|to| to.is_float());
                 let to = to.ok_or("converts the integers to a type that the graph doesn't state")?;
-                Ok(vec![
-                    Node::new("Cast", &[&node.inputs[0]], &node.outputs[0]).with("to", i64::from(to.code())),
-                ])
+                Ok(vec![Node::new("Cast", &[&node.inputs[0]], &node.outputs[0]).with("to", to)])
             }
             op if standard && alone && MOVE.contains(&op) => {
                 moving.extend(node.outputs.iter().map(|out| (out.clone(), dtype)));
