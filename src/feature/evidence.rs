@@ -5,7 +5,7 @@
 //! they did.
 
 use crate::choice::Choice;
-use crate::data::{self, ListedPair, Photograph, file_of};
+use crate::data::{self, ListedPair, Photograph, file_of, file_value};
 use crate::facts::is_robust;
 use crate::files::hex;
 use crate::pipeline::attack::{Attacks, Work};
@@ -138,7 +138,7 @@ pub fn bundle(
             if let Some(free) =
                 setup.plan.free([1, shape[1], shape[2]], trials[*place].objective, &outcome.query)?
             {
-                let white: Vec<f32> = free.into_iter().map(|free| f32::from(u8::from(free))).collect();
+                let white: Vec<f32> = free.into_iter().map(f32::from).collect();
                 masks.push(contents.image(&format!("masks/{place:06}"), &white, [1, shape[1], shape[2]])?);
             }
         }
@@ -298,7 +298,7 @@ impl Contents {
 
     /// Adds an image [C, H, W]: as PNG where 8 bits hold it exactly, else as an array. Returns its name.
     fn image(&mut self, name: &str, pixels: &[f32], shape: [usize; 3]) -> Result<String> {
-        let exact = |v: &f32| (v * 255.0).round() / 255.0 == *v;
+        let exact = |v: &f32| file_value(*v) == *v;
         let (name, bytes) = match matches!(shape[0], 1 | 3) && pixels.iter().all(exact) {
             true => (
                 format!("{name}.png"),

@@ -184,7 +184,7 @@ mod tests {
         let member = |&(name, reached): &(&str, bool)| audit_report::record::MemberResult {
             member: name.into(),
             steps: 10,
-            value: f64::from(u8::from(!reached)),
+            value: f64::from(!reached),
             reached,
             counts: reached,
         };

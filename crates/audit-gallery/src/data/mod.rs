@@ -44,7 +44,9 @@ pub use format::unread;
 pub use image::{decode, jpeg, picture, png};
 pub use options::{Axes, Channels, Interpolation, Role};
 pub use partition::Partition;
-pub use photograph::{Photograph, QUALITIES, Resampling, file_of, file_value, grey_level, resized};
+pub use photograph::{
+    GREY_LEVEL, Photograph, QUALITIES, Resampling, file_of, file_value, grey_level, resized,
+};
 pub use properties::Properties;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -353,7 +355,7 @@ impl Pixels {
     /// Rounded to whole grey levels, if the model needs them.
     fn settled(mut self, prep: &Preparation) -> Pixels {
         if prep.whole_levels {
-            self.data.iter_mut().for_each(|v| *v = (*v * 255.0).round() / 255.0);
+            self.data.iter_mut().for_each(|v| *v = file_value(*v));
         }
         self
     }
