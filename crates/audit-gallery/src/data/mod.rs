@@ -85,6 +85,17 @@ enum Open {
     Columns(fn(&Path, &Wanted) -> Result<Dataset>),
 }
 
+/// The layout of a benchmark's archive: a folder with a split, whose papers stretch images.
+const fn benchmark(
+    name: &'static str,
+    about: &'static str,
+    detect: fn(&Path) -> bool,
+    open: fn(&Path, Option<Split>) -> Result<Dataset>,
+) -> Layout {
+    let open = Open::Split(open);
+    Layout { name, about, takes_file: false, stretched: true, detect, has_splits: |_| true, open }
+}
+
 /// Options for reading images.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wanted {
