@@ -109,18 +109,7 @@ pub(super) fn rewrite(graph: &mut Graph) -> Done {
 fn rewrite_graph(graph: &mut Graph, version: i64, functions: &Functions, fresh: &mut usize) -> Done {
     let mut nodes = std::mem::take(&mut graph.nodes);
     drop_unread_masks(&mut nodes, &graph.outputs);
-    let mut rw = Rewrite {
-        nodes: Vec::with_capacity(nodes.len()),
-        constants: &mut graph.constants,
-        inputs: &graph.inputs,
-        functions,
-        types: None,
-        sequences: HashMap::new(),
-        elements: 0,
-        makers: Default::default(),
-        settled: Default::default(),
-        fresh,
-    };
+    let mut rw = Rewrite::new(&mut graph.constants, &graph.inputs, functions, None, fresh);
     for node in nodes {
         rw.node(node, version, 0)?;
     }
@@ -169,7 +158,28 @@ struct Makers {
     by_value: HashMap<String, usize>,
 }
 
-impl Rewrite<'_> {
+impl<'a> Rewrite<'a> {
+    fn new(
+        constants: &'a mut BTreeMap<String, Tensor>,
+        inputs: &'a [Value],
+        functions: &'a Functions,
+        types: Option<&'a Types>,
+        fresh: &'a mut usize,
+    ) -> Rewrite<'a> {
+        Rewrite {
+            nodes: Vec::new(),
+            constants,
+            inputs,
+            functions,
+            types,
+            sequences: HashMap::new(),
+            elements: 0,
+            makers: Default::default(),
+            settled: Default::default(),
+            fresh,
+        }
+    }
+
     /// Appends `node` in the canonical opset. `depth`: number of function calls around it.
     fn node(&mut self, mut node: Node, version: i64, depth: usize) -> Done {
         for g in node.graphs_mut() {

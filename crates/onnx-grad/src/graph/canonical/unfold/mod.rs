@@ -9,7 +9,7 @@ use super::functions::Functions;
 use super::{Done, Expansion, Node, Rewrite, refs};
 use crate::graph::sane::MOST_NODES;
 use crate::graph::{Graph, Types};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 const UNFOLDED: &[&[Expansion]] = &[control::EXPANSIONS, recurrent::EXPANSIONS, sequences::EXPANSIONS];
 
@@ -53,18 +53,7 @@ impl Graph {
         let mut changed = false;
         let nodes = std::mem::take(&mut graph.nodes);
         let functions = Functions::none();
-        let mut rw = Rewrite {
-            nodes: Vec::with_capacity(nodes.len()),
-            constants: &mut graph.constants,
-            inputs: &graph.inputs,
-            functions: &functions,
-            types: Some(types),
-            sequences: HashMap::new(),
-            elements: 0,
-            makers: Default::default(),
-            settled: Default::default(),
-            fresh: &mut fresh,
-        };
+        let mut rw = Rewrite::new(&mut graph.constants, &graph.inputs, &functions, Some(types), &mut fresh);
         for node in nodes {
             let on_path = node.reads().iter().any(|x| reached.contains(x));
             if on_path {
