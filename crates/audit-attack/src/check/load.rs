@@ -1,6 +1,7 @@
 //! Checks on a first batch of real images, before the attacks: the model against the untouched file.
 
 use super::gradient::{self, Errors};
+use audit_base::error::shortened;
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use audit_gallery::data::GREY_LEVEL;
@@ -9,7 +10,6 @@ use audit_model::Model;
 use audit_model::apart::{SAME, cosine, difference, largest};
 use audit_model::estimate::POPULATION;
 use audit_model::mixing::{self, Mixing};
-use audit_model::runtime::shortened;
 use audit_model::untouched::Untouched;
 use audit_report::record::{Found, GradientCheck, Severity, reason};
 use ndarray::{Array2, ArrayView2, s};
