@@ -7,7 +7,7 @@ mod text;
 
 pub use goal::{Found, Nearest, Wish};
 
-use crate::data::{Photograph, Pixels, Resampling, file_of, grey_level};
+use crate::data::{GREY_LEVEL, Photograph, Pixels, Resampling, file_of, grey_level};
 use crate::files::hex;
 use crate::model::Model;
 use crate::pipeline::open::{Opened, Purpose, Subject};
@@ -25,8 +25,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A grey level of the [0, 1] range.
-const LEVEL: f32 = 1.0 / 255.0;
 /// The extension of a page.
 const PAGE: &str = "html";
 
@@ -158,8 +156,8 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
         mask: None,
         space: Space::File,
         jpeg: attack.jpeg,
-        eps: eps as f32 * LEVEL,
-        ..plan.within(eps as f32 * LEVEL)
+        eps: eps as f32 * GREY_LEVEL,
+        ..plan.within(eps as f32 * GREY_LEVEL)
     };
     let as_file = Arc::new(resampling.clone().through_jpeg(attack.jpeg));
     let image = search(request, &mut subject.model, &goal, &plan, (&photograph, &as_file))?;

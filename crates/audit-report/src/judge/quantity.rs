@@ -227,7 +227,7 @@ const fn by_found(of: fn(&Retrieval) -> f64) -> Follows {
 }
 
 const FIRST: Follows =
-    Follows::Clean(Some(&|rank| among_first(rank, 1)), Some(|found| f64::from(u8::from(found.first))));
+    Follows::Clean(Some(&|rank| among_first(rank, 1)), Some(|found| f64::from(found.first)));
 const UNKNOWN: Follows = Follows::Clean(None, None);
 
 #[rustfmt::skip]
@@ -374,7 +374,7 @@ type Spread = (f64, Option<(f64, f64)>);
 static FINDS: [Finds; 2] = [
     Finds {
         name: "r1",
-        query: |query, strength| f64::from(u8::from(query.first[strength])),
+        query: |query, strength| f64::from(query.first[strength]),
         row: |row| (row.r1, row.r1_interval),
         mean: |all| (all.mean_r1, all.mean_r1_interval),
     },
@@ -692,7 +692,7 @@ impl Quantity {
 
 /// Whether the first match is among the first `k`.
 fn among_first(rank: usize, k: usize) -> f64 {
-    f64::from(u8::from(rank < k))
+    f64::from(rank < k)
 }
 
 /// A mean over the clean queries of a report.

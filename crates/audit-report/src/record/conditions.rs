@@ -3,6 +3,7 @@
 use super::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Precision, Protocol, Space};
 use crate::facts::LINF;
 use audit_base::choice::Choice;
+use audit_gallery::data::file_value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -557,7 +558,7 @@ impl Preprocessing {
     /// integers.
     pub fn taken<'p>(&self, pixels: &'p [f32]) -> Cow<'p, [f32]> {
         match self.integers {
-            Some(_) => pixels.iter().map(|v| (v.clamp(0.0, 1.0) * 255.0).round() / 255.0).collect(),
+            Some(_) => pixels.iter().map(|v| file_value(*v)).collect(),
             None => Cow::Borrowed(pixels),
         }
     }

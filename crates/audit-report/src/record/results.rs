@@ -1,6 +1,7 @@
 //! The numbers of a report: retrieval without an attack and after attacks, scores, and their breakdowns.
 
 use super::{Form, ScoreName, Space};
+use audit_gallery::data::GREY_LEVEL;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -348,6 +349,3 @@ pub fn rungs(eps: f32, halvings: Option<usize>, space: Space) -> Vec<f32> {
     };
     std::iter::once(eps).chain(halves.filter(|half| *half >= least)).collect()
 }
-
-/// The smallest change of a file of 8 bits a channel.
-const GREY_LEVEL: f32 = 1.0 / 255.0;
