@@ -1,0 +1,112 @@
+//! Findings of parts in the merged report, samples of a sweep over seeds, and what else a review found.
+
+use crate::common::models::{Bench, small, stage};
+use crate::common::{Temp, rendered, run, says, words};
+use audit::command::Command;
+use audit::feature::{merge, sweep};
+use audit::judge::row;
+use audit::record::{Report, Severity, reason};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Names and descriptions are two columns, however long a name is.
+#[test]
+fn the_list_of_suites_has_a_gap_after_every_name() {
+    let listed = run(&Temp::new(), ["suites"]).ended(0).out;
+    let rows: Vec<&str> = listed.lines().filter(|line| !line.starts_with(' ')).collect();
+    assert!(rows.iter().any(|row| row.starts_with("minimum-target  ")), "{listed}");
+    assert!(rows.iter().all(|row| row.contains("  ")), "{listed}");
+}
+
+/// A statement without a passed test must not say that tests passed.
+#[test]
+fn a_statement_without_a_gate_has_not_passed() {
+    let mut report = crate::report_fixture::report(0.5);
+    report.warnings.clear();
+    let statement: Value = serde_json::from_str(&rendered(&report, "intoto.json")).unwrap();
+    let predicate = &statement["predicate"];
+    assert_eq!(predicate["result"], "WARNED");
+    assert_eq!(predicate["warnedTests"], json!(["gate/none"]));
+    assert_eq!([&predicate["passedTests"], &predicate["failedTests"]], [&json!([]), &json!([])]);
+}
+
+/// Part 2 ran on a machine on which the model is randomised; part 1 saw a lesser finding of the same check.
+#[test]
+fn the_merged_report_has_the_findings_of_every_part() {
+    let bench = Bench::new(&small(), 6, 5, 1);
+    let parts: Vec<PathBuf> = (1..=2)
+        .map(|m| {
+            let file = bench.path(&format!("{m}.json"));
+            let part = format!("hash:{m}/2");
+            let flags = ["--suite", "smoke", "--strong-sample", "off", "--partition", &part, "-o", &file];
+            bench.audit(&flags).unwrap();
+            file.into()
+        })
+        .collect();
+    let merged = || merge::merge(&parts, "audit merge").unwrap();
+    let before = merged();
+    assert!(row::alarm(&before).is_none() && !before.allow_untrusted);
+    let found = |part: usize, severity: &str, id: &str, text: &str, allowed: bool| {
+        let mut report: Value = serde_json::from_str(&std::fs::read_to_string(&parts[part]).unwrap()).unwrap();
+        let warning = json!({"id": id, "severity": severity, "text": text});
+        report["warnings"].as_array_mut().unwrap().insert(0, warning);
+        report["allow_untrusted"] = allowed.into();
+        std::fs::write(&parts[part], report.to_string()).unwrap();
+    };
+    found(0, "warning", "randomised", "differs by 1e-6", false);
+    found(0, "info", "cpu-nodes", "2 nodes", false);
+    found(1, "error", "randomised", "differs by 1e-2", true);
+    found(1, "info", "cpu-nodes", "3 nodes", true);
+    let after = merged();
+    assert!(after.allow_untrusted);
+    says(&row::alarm(&after).unwrap(), &["randomised"]);
+    let of = |id: &str| -> Vec<(Severity, &str)> {
+        let mine = after.warnings.iter().filter(|w| w.id == id);
+        mine.map(|w| (w.severity, w.text.as_str())).collect()
+    };
+    assert_eq!(of("randomised"), [(Severity::Error, "differs by 1e-2")]);
+    assert_eq!(of("cpu-nodes"), [(Severity::Info, "2 nodes")], "of equals, that of the first part");
+    assert!(of(reason::PART_OF_A_RUN.id).is_empty());
+    assert_eq!(after.warnings.len(), before.warnings.len() + 2);
+}
+
+/// Each point attacks the queries of `audit --seed`, not those of the first seed.
+#[test]
+fn a_sweep_over_seeds_draws_the_queries_anew() {
+    let dir = stage(6, 5);
+    dir.write("suite.yaml", "form: corrected\nattacks: [ES]\nsteps: 2\nmax_queries: 6\n");
+    let path = |name: &str| dir.join(name).display().to_string();
+    let [model, suite, data] = ["model.onnx", "suite.yaml", "data"].map(path);
+    let fixed = [model.as_str(), "--suite", &suite, "--data", &data, "--strong-sample", "off"];
+    let line = [&["audit", "sweep", "-q", "--over", "seed=1,2,3"], &fixed[..]].concat();
+    let Some(Command::Sweep(args)) = crate::common::cli(&line).command else { panic!("no sweep") };
+    let found = sweep::run(&crate::common::here(args.request().unwrap()), &args.over).unwrap();
+    let mut samples = Vec::new();
+    for point in &found.points {
+        let alone = crate::common::audit(&[&fixed[..], &["--seed", &point.at[0]]].concat()).unwrap();
+        assert_eq!(json!([point.suite, point.attacks]), json!([alone.suite, alone.attacks]), "{:?}", point.at);
+        samples.push(alone.outcomes.into_iter().map(|o| o.query).collect::<Vec<_>>());
+    }
+    assert!(samples[0] != samples[1] || samples[0] != samples[2], "{samples:?}");
+}
+
+/// The folders `a/test` and `b/test` have one name and other images.
+#[test]
+fn a_model_card_keeps_the_results_of_other_images() {
+    let dir = Temp::new();
+    let card = dir.join("README.md");
+    let audited = |source: &str, sha256: &str| {
+        let mut report = crate::report_fixture::report(0.5);
+        (report.data.source, report.data.sha256) = (source.into(), sha256.into());
+        audit::report::model_card::write(&report, &card).unwrap();
+        dir.text("README.md").matches("Image retrieval under attack").count()
+    };
+    assert_eq!(audited("a/test", "aa"), 1);
+    assert_eq!(audited("b/test", "bb"), 2);
+    assert_eq!(audited("c/moved", "bb"), 2, "the same images in another folder");
+    says(&dir.text("README.md"), &["sha256: \"aa\"", "sha256: \"bb\"", "name: \"moved\""]);
+    // Of an entry without a hash only the name is known.
+    let text = dir.text("README.md").replace("sha256: \"aa\"", "note: \"aa\"");
+    std::fs::write(&card, text).unwrap();
+    assert_eq!(audited("d/test", "dd"), 2);
+}
