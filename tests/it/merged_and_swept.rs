@@ -1,8 +1,9 @@
 //! Findings of parts in the merged report, samples of a sweep over seeds, and what else a review found.
 
 use crate::common::models::{Bench, small, stage};
-use crate::common::{Temp, rendered, run, says, words};
+use crate::common::{Temp, one_line, rendered, run, says, words};
 use audit::command::Command;
+use audit::feature::doctor::{self, Doctor};
 use audit::feature::{merge, sweep};
 use audit::judge::row;
 use audit::record::{Report, Severity, reason};
@@ -109,4 +110,36 @@ fn a_model_card_keeps_the_results_of_other_images() {
     let text = dir.text("README.md").replace("sha256: \"aa\"", "note: \"aa\"");
     std::fs::write(&card, text).unwrap();
     assert_eq!(audited("d/test", "dd"), 2);
+}
+
+/// The doctor's findings on a suite, with the check `one-step` alone of those that attack: its table, and what
+/// this check found.
+fn one_step(suite: &str) -> [String; 2] {
+    let bench = Bench::new(&small(), 6, 5, 1);
+    let fixed = [bench.model.as_str(), "--data", &bench.data, "--mean", "0", "--std", "1"];
+    let audit = crate::common::request(&[&fixed[..], &["--suite", suite, "--max-queries", "4"]].concat());
+    let found = doctor::run(&Doctor { audit, only: vec!["one-step".into()] }).unwrap();
+    let row = found.findings.iter().find(|f| f.check == "one-step").unwrap();
+    [one_line(&found.render()), row.found.clone()]
+}
+
+/// An audit of suite `robust` attacks by the strong search alone. A search that beats a single search of 32
+/// steps says nothing of it.
+#[test]
+fn the_doctor_examines_the_search_that_the_audit_makes() {
+    let [table, found] = one_step("robust");
+    says(&table, &["looking into suite robust", "strong search, effort 1 · 4 queries"]);
+    assert!(!table.contains("32 steps"), "{table}");
+    says(&found, &["gets more success than the strong search on", "of 4 trials"]);
+}
+
+/// R1 is attacked by the strong search beside other attacks too: only the trials of ES are compared with other
+/// single searches.
+#[test]
+fn the_doctor_examines_no_search_that_the_audit_does_not_make() {
+    let folder = Temp::new();
+    let suite = folder.file("both.yaml", "form: corrected\nattacks: [ES, R1]\nladder: 2\nsteps: 8\n");
+    let [table, found] = one_step(&suite);
+    says(&table, &["8 steps · 4 queries"]);
+    says(&found, &["than the audit's 8 steps on", "of 4 trials"]);
 }
