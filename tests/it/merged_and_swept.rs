@@ -1,12 +1,13 @@
 //! Findings of parts in the merged report, samples of a sweep over seeds, and what else a review found.
 
 use crate::common::models::{Bench, small, stage};
-use crate::common::{Temp, one_line, rendered, run, says, words};
+use crate::common::{Temp, bundled_path, near, one_line, rendered, run, says, words};
 use audit::command::Command;
 use audit::feature::doctor::{self, Doctor};
 use audit::feature::{merge, sweep};
+use audit::judge::quantity::Quantity;
 use audit::judge::row;
-use audit::record::{Report, Severity, reason};
+use audit::record::{CheckResult, Outcome, Severity, reason};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -142,4 +143,31 @@ fn the_doctor_examines_no_search_that_the_audit_does_not_make() {
     let [table, found] = one_step(&suite);
     says(&table, &["8 steps · 4 queries"]);
     says(&found, &["than the audit's 8 steps on", "of 4 trials"]);
+}
+
+/// 0.03137, the protocols' ε, is 7.99935/255 and stands for 8/255: a gate takes the rungs by the names of whole
+/// numbers, and the file agrees with itself.
+#[test]
+fn the_ladder_of_a_truncated_eps_has_rungs_of_whole_levels() {
+    let model = bundled_path("plain.onnx");
+    let fixed = [model.as_str(), "--eps", "0.03137", "--max-queries", "12"];
+    let bounds = words("--fail-under robust_r1@8/255=0 --fail-under robust_r1_file@1/255=0");
+    let found = crate::common::audit(&[&fixed[..], &bounds].concat()).unwrap();
+    assert!(found.gate.as_ref().unwrap().checks.iter().all(|check| check.result == CheckResult::Pass));
+    let ladder = found.scores.robust_r1.as_ref().unwrap().ladder.as_ref().unwrap();
+    let value = |name: &str| Quantity::find(name).unwrap().value(&found);
+    for (rung, levels) in ladder.rungs.iter().zip(["8", "4", "2", "1", "0.5", "0.25"]) {
+        assert_eq!(value(&format!("robust_r1@{levels}/255")), Some(rung.r1), "{levels}");
+        assert_eq!(rung.as_file.is_some(), !levels.starts_with("0."), "{levels}");
+    }
+    // A change of a whole level counts as one within the rung.
+    let level = |o: &Outcome| o.enough.and_then(|enough| enough.as_file).map_or(9.0, |size| 255.0 * size);
+    for (rung, levels) in ladder.rungs.iter().zip([8.0, 4.0, 2.0, 1.0]) {
+        let left = found.outcomes.iter().filter(|o| level(o) > levels + 1e-3).count();
+        near(rung.as_file.unwrap(), 100.0 * left as f64 / 12.0, 1e-9, "as a file");
+    }
+    let names: Vec<&str> = Quantity::of(&found).map(|of| of.name).collect();
+    assert!(names.contains(&"robust_r1@4/255") && names.contains(&"robust_r1_file@8/255"), "{names:?}");
+    let refused = Quantity::find("robust_r1@9/255").unwrap().beside_ladder(&found).unwrap();
+    assert_eq!(refused, "its largest ε is 8/255");
 }

@@ -67,7 +67,7 @@ impl Plan {
     /// The search for the ladder's file column in the files of queries that the search at the model's input
     /// makes wrong; `None` if there is none.
     pub fn in_files(&self, objective: &Objective) -> Option<Plan> {
-        let another = 255.0 * self.eps >= 1.0 - 1e-5;
+        let another = 255.0 * self.eps >= 1.0 - 1e-3;
         let has_file_column = self.in_files && self.space == Space::Input && self.ball.is_box && another;
         self.ladder_of(objective).filter(|_| has_file_column).map(|_| Plan {
             space: Space::File,
