@@ -1,13 +1,15 @@
 //! Findings of parts in the merged report, samples of a sweep over seeds, and what else a review found.
 
 use crate::common::models::{Bench, small, stage};
-use crate::common::{Temp, bundled_path, near, one_line, rendered, run, says, words};
+use crate::common::{Temp, bundled_path, near, one_line, outcome, rendered, run, says, words};
 use audit::command::Command;
 use audit::feature::doctor::{self, Doctor};
 use audit::feature::{merge, sweep};
+use audit::judge::breakdown::exact;
 use audit::judge::quantity::Quantity;
 use audit::judge::row;
-use audit::record::{CheckResult, Outcome, Severity, reason};
+use audit::record::{CheckResult, Measures, Outcome, Severity, reason};
+use audit::report::terminal;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -54,8 +56,9 @@ fn the_merged_report_has_the_findings_of_every_part() {
         report["allow_untrusted"] = allowed.into();
         bench.temp.write(part, report.to_string());
     };
-    let finding = |id, severity, text| json!({"id": id, "severity": severity, "text": text});
-    let nodes = |text| finding("cpu-nodes", "info", text);
+    let finding =
+        |id: &str, severity: &str, text: &str| json!({"id": id, "severity": severity, "text": text});
+    let nodes = |text: &str| finding("cpu-nodes", "info", text);
     let lesser = finding("randomised", "warning", "differs by 1e-6");
     found("1.json", false, [lesser, nodes("2 nodes")]);
     found("2.json", true, [finding("randomised", "error", "differs by 1e-2"), nodes("3 nodes")]);
@@ -171,4 +174,30 @@ fn the_ladder_of_a_truncated_eps_has_rungs_of_whole_levels() {
     assert!(names.contains(&"robust_r1@4/255") && names.contains(&"robust_r1_file@8/255"), "{names:?}");
     let refused = Quantity::find("robust_r1@9/255").unwrap().beside_ladder(&found).unwrap();
     assert_eq!(refused, "its largest ε is 8/255");
+}
+
+/// The weakest class under the attack that makes most of one fail is chosen among two classes and two attacks:
+/// its interval is at 1 − 0.05/4.
+#[test]
+fn the_weakest_class_is_chosen_among_classes_and_attacks() {
+    let mut report = crate::report_fixture::report(0.5);
+    report.outcomes.clear();
+    report.labels.clear();
+    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
+    for (attack, class, right) in [("ES", "ant", 9), ("ES", "bee", 6), ("LTM", "ant", 11), ("LTM", "bee", 10)]
+    {
+        for i in 0..12 {
+            let query = format!("{class}/{i:02}");
+            report.outcomes.push(outcome(attack, &query, hit(true), hit(i < right)));
+            report.labels.insert(query, class.into());
+        }
+    }
+    let (low, high) = exact(6, 12, 0.05 / 4.0);
+    let within = format!("(95 % for the weakest of all {low:.1} – {high:.1} %)");
+    let text = terminal::render_in(&report, 400);
+    says(&text, &["Weakest of 2 classes under ES:R", "bee 6 of 12, ant 3 of 12", &within]);
+    // The table has each attack for itself.
+    let (low, high) = exact(6, 12, 0.05 / 2.0);
+    let page = rendered(&report, "html");
+    says(&page, &[&format!("{low:.1} – {high:.1}"), "for new queries of these classes", "Wilson", "Clopper"]);
 }
