@@ -117,8 +117,8 @@ fn a_model_card_keeps_the_results_of_other_images() {
     assert_eq!(audited("d/test", "dd"), 2);
 }
 
-/// The doctor's findings on a suite, with the check `one-step` alone of those that attack: its table, and what
-/// this check found.
+/// The doctor's table for a suite, with the check `one-step` alone of those that attack, and what this check
+/// found.
 fn one_step(suite: &str) -> [String; 2] {
     let bench = Bench::new(&small(), 6, 5, 1);
     let fixed = [bench.model.as_str(), "--data", &bench.data, "--mean", "0", "--std", "1"];
@@ -138,8 +138,8 @@ fn the_doctor_examines_the_search_that_the_audit_makes() {
     says(&found, &["gets more success than the strong search on", "of 4 trials"]);
 }
 
-/// R1 is attacked by the strong search beside other attacks too: only the trials of ES are compared with other
-/// single searches.
+/// R1 is attacked by the strong search beside other attacks too: only the trials of ES are compared with
+/// other single searches.
 #[test]
 fn the_doctor_examines_no_search_that_the_audit_does_not_make() {
     let folder = Temp::new();
@@ -149,8 +149,8 @@ fn the_doctor_examines_no_search_that_the_audit_does_not_make() {
     says(&found, &["than the audit's 8 steps on", "of 4 trials"]);
 }
 
-/// 0.03137, the protocols' ε, is 7.99935/255 and stands for 8/255: a gate takes the rungs by the names of whole
-/// numbers, and the file agrees with itself.
+/// 0.03137, the protocols' ε, is 7.99935/255 and stands for 8/255: a gate takes the rungs by the names of
+/// whole numbers, and the report agrees with itself.
 #[test]
 fn the_ladder_of_a_truncated_eps_has_rungs_of_whole_levels() {
     let model = bundled_path("plain.onnx");
@@ -176,8 +176,8 @@ fn the_ladder_of_a_truncated_eps_has_rungs_of_whole_levels() {
     assert_eq!(refused, "its largest ε is 8/255");
 }
 
-/// The weakest class under the attack that makes most of one fail is chosen among two classes and two attacks:
-/// its interval is at 1 − 0.05/4.
+/// The weakest class under the attack that makes most of one fail is chosen among two classes and two
+/// attacks: its interval is at 1 − 0.05/4.
 #[test]
 fn the_weakest_class_is_chosen_among_classes_and_attacks() {
     let mut report = crate::report_fixture::report(0.5);

@@ -9,8 +9,8 @@ pub(super) const LEVELS: f64 = 255.0;
 /// How far rounding may take the size of a change beyond its ε, as a share of ε.
 pub(super) const ROUNDING: f64 = 1e-5;
 
-/// Largest difference of two ε in 255ths that count as one. Protocols have truncated decimals, such as 0.03137
-/// for 8/255, which is 7.99935/255.
+/// Largest difference of two ε in 255ths that count as one. Protocols have truncated decimals, such as
+/// 0.03137 for 8/255, which is 7.99935/255.
 const SAME: f64 = 1e-3;
 
 /// The smallest change that makes a query wrong.
@@ -82,8 +82,8 @@ pub(super) fn most(report: &Report) -> f64 {
 }
 
 /// The rung that `eps` stands for, of a ladder from `most` down; `eps` itself if it is no rung. All are in
-/// 255ths. From just below a whole number, the ladder begins at this number: 7.99935 stands for 8, and 0.99992
-/// for the smallest change of a file.
+/// 255ths. A ladder from just below a whole number begins at this number: 7.99935 stands for 8, and three
+/// halvings below it 0.99992 for the smallest change of a file.
 pub(super) fn on_ladder(eps: f64, most: f64) -> f64 {
     let largest = (most + SAME).floor().max(most);
     let rung = largest / (largest / eps).log2().round().max(0.0).exp2();
