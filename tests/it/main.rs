@@ -47,6 +47,7 @@ mod load;
 mod load_operators;
 #[cfg(unix)]
 mod long_runs;
+mod merged_and_swept;
 mod metrics;
 mod models;
 mod next_steps;

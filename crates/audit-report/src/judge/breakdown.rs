@@ -82,6 +82,13 @@ impl Weakest {
         let highest = |of: fn(&WeakPart) -> f64| self.rows.iter().map(of).fold(0.0, f64::max);
         (highest(|row| row.interval.0), highest(|row| row.interval.1))
     }
+
+    /// [`Self::interval`] if the attack was chosen for its weakest part, among several attacks with `chances`
+    /// rows in all.
+    pub fn interval_among(&self, chances: usize) -> (f64, f64) {
+        let each = self.rows.iter().map(|row| exact(row.failed, row.correct, 0.05 / chances as f64));
+        each.fold((0.0, 0.0), |(low, high), row| (row.0.max(low), row.1.max(high)))
+    }
 }
 
 /// Classes and groups, the weakest first, for each attack that makes queries fail. Empty if no part counts.

@@ -345,7 +345,8 @@ pub fn rungs(eps: f32, halvings: Option<usize>, space: Space) -> Vec<f32> {
     let halves = (1..=halvings.unwrap_or(0)).map(|k| eps / (1u32 << k.min(31)) as f32);
     let least = match space {
         Space::Input => 0.0,
-        Space::File => GREY_LEVEL * (1.0 - 1e-5),
+        // Halves of the protocols' truncated decimals lie a little below it.
+        Space::File => GREY_LEVEL * (1.0 - 1e-3),
     };
     std::iter::once(eps).chain(halves.filter(|half| *half >= least)).collect()
 }
