@@ -15,7 +15,7 @@ use std::path::PathBuf;
     mut_arg("surrogate", |a| a.help("Another model of the same input; the images attacked on it are tried on this model"))
 )]
 pub struct DoctorArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "ars")]

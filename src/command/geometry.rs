@@ -15,7 +15,7 @@ use std::path::PathBuf;
     --data photos/ --suite adml --max-queries 100\n\ndocs/papers.md maps each part to the figures and tables of the papers"
 )]
 pub struct GeometryArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Suite with the budget and attacks on queries; the map shows the first attack
     #[arg(long, default_value = "geometry")]
