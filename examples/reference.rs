@@ -217,7 +217,7 @@ fn attacks() -> String {
 fn measures() -> String {
     let row = |term: &Term| {
         let unit = match term.unit {
-            Unit::Percentile => "rank, % of the items",
+            Unit::Percentile => "rank, % of the images",
             Unit::Percent => "share, %",
             Unit::Plain => "plain number",
         };
@@ -277,10 +277,10 @@ fn layouts() -> String {
 }
 
 fn formats() -> String {
-    let endings: Vec<String> = FORMATS.iter().map(|f| code(format!(".{}", f.extension))).collect();
+    let extensions: Vec<String> = FORMATS.iter().map(|f| code(format!(".{}", f.extension))).collect();
     format!(
-        "The ending of `-o` chooses: {}. [Reports](reports.md) says what each one is for.\n",
-        endings.join(", ")
+        "The extension of `-o` chooses: {}. [Reports](reports.md) says what each one is for.\n",
+        extensions.join(", ")
     )
 }
 

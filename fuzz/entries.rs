@@ -22,7 +22,7 @@ pub const TARGETS: [(&str, Entry); 7] = [
     ("gradient", gradient),
     ("card", card),
     ("suite", suite),
-    ("manifest", manifest),
+    ("image_list", image_list),
     ("journal", journal),
     ("report", report),
 ];
@@ -63,7 +63,7 @@ pub fn suite(bytes: &[u8]) {
 }
 
 /// A list of images.
-pub fn manifest(bytes: &[u8]) {
+pub fn image_list(bytes: &[u8]) {
     let path = scratch("fuzzed.csv", bytes);
     let _ = Dataset::open(&path, None, None);
 }

@@ -2,7 +2,7 @@
 # Runs rustc for `cargo xtask fuzz`: our own crates tell libFuzzer which code an input reaches. Libraries are compiled as ever.
 rustc=$1
 shift
-for crate in audit onnx_grad model gradient card suite manifest journal report; do
+for crate in audit onnx_grad model gradient card suite image_list journal report; do
     case " $* " in
     *" --crate-name $crate --edition"*)
         exec "$rustc" "$@" --cfg fuzzing -Cdebug-assertions -Ccodegen-units=1 -Cpasses=sancov-module \

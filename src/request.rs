@@ -61,13 +61,13 @@ pub struct Reading {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Images {
-    /// A folder in one of the layouts, a .csv manifest, or `generated:CxN`. `None`: generated images.
+    /// A folder in one of the layouts, a list of images, or `generated:CxN`. `None`: generated images.
     pub data: Option<PathBuf>,
     /// The layout's name; `None`: detected.
     pub layout: Option<String>,
-    /// Part of the data, if they state parts; `None`: the test part.
+    /// Split of the data, if they have splits; `None`: the test split.
     pub split: Option<Split>,
-    /// The column of the images in a table; `None`: by its usual names.
+    /// The column of the images in a list or in Parquet files; `None`: by its usual names.
     pub image_column: Option<String>,
     /// The column of the classes; `None`: by its usual names.
     pub label_column: Option<String>,
@@ -207,7 +207,7 @@ pub struct Demands {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Output {
-    /// Reports; the ending chooses the format.
+    /// Reports; the extension chooses the format.
     pub reports: Vec<PathBuf>,
     /// Whether JSON reports get the pictures of attacks that pages show.
     pub pictures: bool,
@@ -292,7 +292,7 @@ impl Request {
         self
     }
 
-    /// On the images of a folder or a .csv manifest.
+    /// On the images of a folder or a list.
     #[must_use]
     pub fn data(mut self, path: impl Into<PathBuf>) -> Request {
         self.images.data = Some(path.into());
@@ -320,7 +320,7 @@ impl Request {
         self
     }
 
-    /// With a report, whose format the file's ending chooses. May be repeated.
+    /// With a report, whose format the file's extension chooses. May be repeated.
     #[must_use]
     pub fn report(mut self, file: impl Into<PathBuf>) -> Request {
         self.output.reports.push(file.into());

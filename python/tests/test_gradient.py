@@ -129,11 +129,11 @@ class Stage:
             self.save(np.rint(255 * image[0]).astype(np.uint8)).save(attacked)
             rows.append([attacked.name, file.parent.name, 1, 0])
         rows += [[file.relative_to(self.folder), file.parent.name, 0, 1] for file in self.gallery]
-        with open(self.folder / "manifest.csv", "w", newline="") as file:
+        with open(self.folder / "images.csv", "w", newline="") as file:
             csv.writer(file).writerows(rows)
         # If all queries fail, audit reports a collapsed model.
-        manifest = self.folder / "manifest.csv"
-        return onnx_audit.audit(self.model, manifest, allow_untrusted=True, **QUICK).clean_r1
+        image_list = self.folder / "images.csv"
+        return onnx_audit.audit(self.model, image_list, allow_untrusted=True, **QUICK).clean_r1
 
 
 @pytest.fixture(scope="module")

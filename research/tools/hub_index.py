@@ -6,7 +6,7 @@ settings.
 
 The archive has every image, clean and attacked; the script in it embeds them by the file of the model. Each
 hub is put into the index in place of its clean image, as an item that is added last, and the held-out queries
-of the report ask for their ten nearest items besides themselves. Before and after: the clean image, and the
+of the report ask for their ten nearest images besides themselves. Before and after: the clean image, and the
 attacked one, both added last."""
 
 import json

@@ -12,7 +12,7 @@ onnxconverter-common's conversion. tests/precisions/plain-int8.onnx was made so 
 images by that model and by OTHER in ONNX Runtime, graphs as they are written, and prints as JSON what the
 attacks made on the model leave on the other: R@1 after ES and the cosine after TMA. (Other attacks choose
 targets by the model that they are measured on.) Besides: the cosines between both models' embeddings, the
-share of queries with the same nearest image, and R@1 of both without attack.
+share of queries with the same nearest image, and R@1 of both without an attack.
 """
 
 import io

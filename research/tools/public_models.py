@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Audits of trained photo nets whose weights ship inside packages, as a table for docs/guide.md.
+"""Audits of trained nets for photographs whose weights ship inside packages, as a table for docs/guide.md.
 
     python research/tools/public_models.py --audit PATH --work FOLDER [--queries 50] [--only NAME,...] [--verify] [--plain]
 

@@ -14,14 +14,14 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// Number of images with stored embeddings that are embedded again.
+/// Number of images with saved embeddings that are embedded again.
 const LOOK: usize = 64;
-/// Accepted difference between an embedding and the stored one, as a share of its length. Other processors
+/// Accepted difference between an embedding and the saved one, as a share of its length. Other processors
 /// differ by a hundredth of that.
 const TOLERANCE: f64 = 1e-3;
 
 /// Source and destination of embeddings.
-pub enum Stored {
+pub enum Saved {
     /// A file of embeddings, and its name.
     Found(String, Embedded),
     /// A file to write them to.
@@ -32,7 +32,7 @@ pub enum Stored {
 
 /// The file of `--gallery-cache`, or the file in the folder of `--cache` for these images and this model.
 /// Errors (exit code 2): the file can't be read, or was made with other settings.
-pub fn find(request: &Request, items: &[Item], model: &Model) -> Result<Stored> {
+pub fn find(request: &Request, items: &[Item], model: &Model) -> Result<Saved> {
     let path = match (&request.run.gallery_cache, &request.run.cache) {
         (Some(file), _) => file.clone(),
         (None, Some(folder)) => {
@@ -41,16 +41,16 @@ pub fn find(request: &Request, items: &[Item], model: &Model) -> Result<Stored> 
             })?;
             let path = folder.join(format!("{}.parquet", key(request, items, model)));
             if !path.exists() {
-                return Ok(Stored::Wanted(path));
+                return Ok(Saved::Wanted(path));
             }
             path
         }
-        (None, None) => return Ok(Stored::Unasked),
+        (None, None) => return Ok(Saved::Unasked),
     };
     let name = path.display().to_string();
     let embedded = Embedded::read(&path)?;
     embedded.refuse_other(&name, &made(request, model))?;
-    Ok(Stored::Found(name, embedded))
+    Ok(Saved::Found(name, embedded))
 }
 
 /// The settings that this audit's embeddings depend on, besides the images.
@@ -102,7 +102,7 @@ pub fn bytes(item: &Item) -> Option<u64> {
     Some(std::fs::metadata(item.file()?).ok()?.len())
 }
 
-/// The stored result of an image.
+/// The saved result of an image.
 pub enum EmbeddingRow {
     /// The row of its embedding.
     Embedded(usize),
@@ -111,23 +111,23 @@ pub enum EmbeddingRow {
 }
 
 /// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file has
-/// other images, or an embedding of a sample differs from the stored one.
+/// other images, or an embedding of a sample differs from the saved one.
 pub fn rows(
     request: &Request,
-    (name, stored): (&str, &Embedded),
+    (name, saved): (&str, &Embedded),
     (dataset, from): (&Dataset, usize),
     model: &mut Model,
     prep: &Preparation,
 ) -> Result<Vec<EmbeddingRow>> {
     let items = &dataset.items[from..];
-    let unreadable = &stored.unreadable;
+    let unreadable = &saved.unreadable;
     let unreadable: HashMap<&str, &str> =
         unreadable.iter().map(|(id, why)| (id.as_str(), why.as_str())).collect();
     let row = |(item, known): (&Item, Option<usize>)| match known {
         Some(at) => Some(EmbeddingRow::Embedded(at)),
         None => unreadable.get(item.id.as_str()).map(|why| EmbeddingRow::Unreadable(why.to_string())),
     };
-    let known = stored.rows(items.par_iter().map(|item| item.id.as_str()));
+    let known = saved.rows(items.par_iter().map(|item| item.id.as_str()));
     let all: Vec<Option<EmbeddingRow>> = items.iter().zip(known).map(row).collect();
     if let Some(at) = all.iter().position(Option::is_none) {
         let lacking = all.iter().filter(|row| row.is_none()).count();
@@ -137,7 +137,7 @@ pub fn rows(
             &format!("it lacks {lacking} of the {} images, such as `{id}`", items.len()),
         ));
     }
-    let held = stored.images.len() + unreadable.len();
+    let held = saved.images.len() + unreadable.len();
     if held != items.len() {
         let more = held - items.len();
         return Err(stale(name, &format!("it holds {more} images that the data set doesn't have")));
@@ -145,7 +145,7 @@ pub fn rows(
     let rows: Vec<EmbeddingRow> = all.into_iter().flatten().collect();
     let other = items.par_iter().zip(&rows).find_map_first(|(item, row)| {
         let EmbeddingRow::Embedded(at) = row else { return None };
-        let (image, class) = (&stored.images[*at], &dataset.classes[item.class]);
+        let (image, class) = (&saved.images[*at], &dataset.classes[item.class]);
         match image {
             _ if image.label != *class && !dataset.classless => {
                 Some(format!("`{}` has class `{}` there, and `{class}` here", item.id, image.label))
@@ -159,14 +159,14 @@ pub fn rows(
     if let Some(why) = other {
         return Err(stale(name, &why));
     }
-    look_again(request, (name, stored, &rows), (dataset, from), model, prep)?;
+    look_again(request, (name, saved, &rows), (dataset, from), model, prep)?;
     Ok(rows)
 }
 
 /// Embeds a sample again. Each part of a run has another sample.
 fn look_again(
     request: &Request,
-    (name, stored, rows): (&str, &Embedded, &[EmbeddingRow]),
+    (name, saved, rows): (&str, &Embedded, &[EmbeddingRow]),
     (dataset, from): (&Dataset, usize),
     model: &mut Model,
     prep: &Preparation,
@@ -183,14 +183,14 @@ fn look_again(
         let id = dataset.items[from + at].id.as_str();
         match (&rows[at], dataset.pixels(from + at, prep)) {
             (&EmbeddingRow::Embedded(row), Ok(found)) => {
-                if found.digest != stored.images[row].digest {
+                if found.digest != saved.images[row].digest {
                     return Err(stale(
                         name,
                         &format!("the image `{id}` has changed since its embedding was made"),
                     ));
                 }
                 pixels.extend(found.data);
-                expected.push((id, stored.row(row)));
+                expected.push((id, saved.row(row)));
             }
             (EmbeddingRow::Embedded(_), Err(e)) => {
                 return Err(e.context(format!("{name} has the embedding of `{id}`")));
@@ -205,9 +205,9 @@ fn look_again(
         }
     }
     let found = model.embed(&pixels)?;
-    for ((id, stored), found) in expected.iter().zip(found.rows()) {
+    for ((id, saved), found) in expected.iter().zip(found.rows()) {
         let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
-        let apart = length(&mut found.iter().zip(*stored).map(|(a, b)| f64::from(a - b)));
+        let apart = length(&mut found.iter().zip(*saved).map(|(a, b)| f64::from(a - b)));
         let own = length(&mut found.iter().map(|v| f64::from(*v)));
         // NaN compares as false.
         let same = apart <= TOLERANCE * own;

@@ -25,8 +25,8 @@ pub struct Shared {
     /// Seed of the trials and the random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Number of queries for R@1, mAP and the other numbers without attack, or all
-    /// [default: all; a sample, which reports state, if ranking all would take minutes]
+    /// Number of queries for R@1, mAP and the other numbers without an attack, or all
+    /// [default: all, or a sample if ranking all takes minutes; reports say which]
     #[arg(long, value_name = "N|all")]
     pub benign_sample: Option<BenignSample>,
     /// Bounds of the attacks.
@@ -74,15 +74,15 @@ impl Shared {
 /// The images.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct ImageArgs {
-    /// Images: a folder in one of the layouts, a .csv manifest, or generated:CxN for C classes of N generated
-    /// images [default: 48 classes of 20]
+    /// Images: a folder in one of the layouts, a list of images such as a .csv file, or generated:CxN for C
+    /// classes of N generated images [default: 48 classes of 20]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// Layout of the data on disk [default: detected; class folders if nothing else fits]
     #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
-    /// Part of the data, if they state parts: of a benchmark, a list with a column split, archives, or
-    /// folders train and test [default: test; of class folders PATH itself]
+    /// Split to use, if the data have splits: a benchmark, a list with a column split, archives, or folders
+    /// train and test [default: test; of class folders PATH itself]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
     /// Column of the images, in a list of images or in Parquet files
@@ -240,7 +240,7 @@ impl InsteadArgs {
 
 /// Saved embeddings.
 #[derive(Clone, Debug, Args)]
-pub struct StoredArgs {
+pub struct SavedArgs {
     /// Read the embeddings of the images from this file of `audit embed`. Some are computed again and
     /// compared; a file that was made with other settings or of other images is refused
     #[arg(long, value_name = "FILE", conflicts_with = "cache", help_heading = "Long runs")]
@@ -386,8 +386,9 @@ impl ReadingArgs {
 /// Description of the model's input and output: a card, and flags that override it.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct DescribedArgs {
-    /// Model card: a file, or face-bgr or face-rgb for face recognisers with 112x112 pixels and (x -
-    /// 127.5)/128 [default: the model's name with .yaml, if this file exists]
+    /// Model card, which says how images are prepared: a file, or face-bgr or face-rgb for face recognisers
+    /// with 112x112 pixels and (x - 127.5)/128 [default: MODEL.yaml, or the file of transformers, timm or
+    /// open_clip beside the model]
     #[arg(long, value_name = "FILE|NAME", help_heading = "Model")]
     pub card: Option<PathBuf>,
     /// Name of the input for the images
@@ -411,10 +412,10 @@ pub struct DescribedArgs {
     /// Values of black and white before mean and std are applied: 0,1 or 0,255 or -1,1
     #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
     pub range: Option<Vec<f32>>,
-    /// Value to subtract per channel, in units of the range
+    /// Value to subtract, in units of the range: one, or one for each channel (0.485,0.456,0.406)
     #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
     pub mean: Option<Vec<f32>>,
-    /// Value to divide by per channel, in units of the range
+    /// Value to divide by, in units of the range: one, or one for each channel (0.229,0.224,0.225)
     #[arg(long, value_delimiter = ',', num_args = 1, help_heading = "Model")]
     pub std: Option<Vec<f32>>,
     /// Height and width to resize to before the centre crop

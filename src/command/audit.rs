@@ -1,7 +1,7 @@
 //! `audit MODEL`, and `audit run MODEL`.
 
 use super::args::{
-    BesideArgs, GateArgs, GoalArgs, InsteadArgs, LabelArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs,
+    BesideArgs, GateArgs, GoalArgs, InsteadArgs, LabelArgs, ProgressArgs, ResumeArgs, SavedArgs, Shared,
 };
 use super::values::{choice, partition};
 use super::{Done, begin, gate_of, misspelt};
@@ -15,13 +15,13 @@ use std::path::PathBuf;
 /// What to audit, how to attack, and where reports go.
 #[derive(Clone, Debug, Args)]
 pub struct AuditArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     #[arg(required = true)]
     pub model: Option<PathBuf>,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "robust")]
     pub suite: String,
-    /// File to write the report to; the ending chooses the format. May be repeated
+    /// File to write the report to; the extension chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
     /// Put the pictures of the page into JSON reports too, so that `audit report` and `audit merge` can make
@@ -46,6 +46,7 @@ pub struct AuditArgs {
     #[arg(long, value_name = "FOLDER")]
     pub attacked_out: Option<PathBuf>,
     /// Attack at most this many queries, stratified by class
+    /// [default: the suite's: 100 with robust, all with ars]
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
     /// Repeat the trials of a file or of an earlier report
@@ -88,7 +89,7 @@ pub struct AuditArgs {
     pub partition: Option<Partition>,
     /// Saved embeddings.
     #[command(flatten)]
-    pub stored: StoredArgs,
+    pub saved: SavedArgs,
     /// Print every table, and what each finding means
     #[arg(short, long)]
     pub verbose: bool,
@@ -119,7 +120,7 @@ impl AuditArgs {
             baseline: self.save_baseline.clone(),
         };
         (request.run.partition, request.run.gallery_cache) =
-            (self.partition, self.stored.gallery_cache.clone());
+            (self.partition, self.saved.gallery_cache.clone());
         Ok(request)
     }
 

@@ -1,6 +1,6 @@
 //! `audit doctor`.
 
-use super::args::{GoalArgs, InsteadArgs, ProgressArgs, Shared, StoredArgs};
+use super::args::{GoalArgs, InsteadArgs, ProgressArgs, SavedArgs, Shared};
 use super::{Done, limit};
 use crate::Result;
 use crate::feature::doctor::{self, Doctor};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
     mut_arg("surrogate", |a| a.help("Another model of the same input; the images attacked on it are tried on this model"))
 )]
 pub struct DoctorArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "ars")]
@@ -43,7 +43,7 @@ pub struct DoctorArgs {
     pub instead: InsteadArgs,
     /// Saved embeddings.
     #[command(flatten)]
-    pub stored: StoredArgs,
+    pub saved: SavedArgs,
     /// How progress is shown.
     #[command(flatten)]
     pub progress: ProgressArgs,
@@ -56,7 +56,7 @@ impl DoctorArgs {
         self.goal.apply(&mut request);
         self.instead.apply(&mut request);
         (request.queries.most, request.queries.trials) = (self.max_queries, self.trials.clone());
-        request.run.gallery_cache = self.stored.gallery_cache.clone();
+        request.run.gallery_cache = self.saved.gallery_cache.clone();
         request.output.reports = self.reports.clone();
         Ok(Doctor { audit: request, only: self.only.clone() })
     }

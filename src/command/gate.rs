@@ -39,7 +39,7 @@ pub struct GateCommand {
     /// Also use the rules of the `gate` section of this suite
     #[arg(long)]
     pub suite: Option<String>,
-    /// File to write the report with the verdict to; the ending chooses the format. May be repeated
+    /// File to write the report with the verdict to; the extension chooses the format. May be repeated
     #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }

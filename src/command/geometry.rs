@@ -1,6 +1,6 @@
 //! `audit geometry`.
 
-use super::args::{ProgressArgs, Shared, StoredArgs};
+use super::args::{ProgressArgs, SavedArgs, Shared};
 use super::{Done, begin};
 use crate::Result;
 use crate::feature::geometry;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
     --data photos/ --suite adml --max-queries 100\n\ndocs/papers.md maps each part to the figures and tables of the papers"
 )]
 pub struct GeometryArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Suite with the budget and attacks on queries; the map shows the first attack
     #[arg(long, default_value = "geometry")]
@@ -31,7 +31,7 @@ pub struct GeometryArgs {
     pub shared: Shared,
     /// Saved embeddings.
     #[command(flatten)]
-    pub stored: StoredArgs,
+    pub saved: SavedArgs,
     /// How progress is shown.
     #[command(flatten)]
     pub progress: ProgressArgs,
@@ -43,7 +43,7 @@ impl GeometryArgs {
     pub fn request(&self) -> Result<Request> {
         let mut request = self.shared.request(&self.model, &self.suite, &self.progress)?;
         request.queries.most = self.max_queries;
-        request.run.gallery_cache = self.stored.gallery_cache.clone();
+        request.run.gallery_cache = self.saved.gallery_cache.clone();
         request.output.reports = self.reports.clone();
         Ok(request)
     }

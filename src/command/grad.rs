@@ -19,7 +19,7 @@ use std::path::PathBuf;
     finite differences: nothing is written"
 )]
 pub struct GradArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// File to write to, .onnx; weights of 1.5 GB or more are written to a second file, FILE.data
     #[arg(short = 'o', long = "report", alias = "file", value_name = "FILE")]

@@ -16,7 +16,7 @@ use std::path::PathBuf;
     Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, has no gradient, or needs more memory or time than allowed · 12 its embeddings are random, or depend on the other images of a batch: the output names the problem"
 )]
 pub struct InspectArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Suite to estimate the cost of
     #[arg(long, default_value = "robust")]

@@ -24,7 +24,7 @@ pub struct MergeArgs {
     /// there are any
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["parts", "output"])]
     pub missing: Option<PathBuf>,
-    /// File to write to; the ending chooses the format. May be repeated
+    /// File to write to; the extension chooses the format. May be repeated
     #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load

@@ -97,8 +97,8 @@ pub enum Command {
     Doctor(Box<doctor::DoctorArgs>),
     /// Change one photograph so that a search in a gallery, or a comparison of faces, gets it wrong
     Attack(Box<attack::AttackArgs>),
-    /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each
-    /// attack
+    /// Run a suite over a grid of ε, steps, random starts, numbers of targets and seeds, with a curve for
+    /// each attack
     Sweep(Box<sweep::SweepArgs>),
     /// Measure the embedding space and how far attacks move embeddings: distances, energies, triplets, a map
     /// of classes

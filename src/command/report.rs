@@ -18,7 +18,8 @@ use std::path::PathBuf;
 pub struct ReportArgs {
     /// A saved report, .json
     pub report: PathBuf,
-    /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
+    /// File to write to; the extension chooses the format. Without one, the report is printed. May be
+    /// repeated
     #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load

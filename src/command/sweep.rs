@@ -1,6 +1,6 @@
 //! `audit sweep`.
 
-use super::args::{BesideArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, Shared, StoredArgs};
+use super::args::{BesideArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, SavedArgs, Shared};
 use super::{Done, begin};
 use crate::Result;
 use crate::feature::sweep;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
     many as in an audit]"))
 )]
 pub struct SweepArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "ars")]
@@ -51,7 +51,7 @@ pub struct SweepArgs {
     pub resume: ResumeArgs,
     /// Saved embeddings.
     #[command(flatten)]
-    pub stored: StoredArgs,
+    pub saved: SavedArgs,
     /// How progress is shown.
     #[command(flatten)]
     pub progress: ProgressArgs,
@@ -66,7 +66,7 @@ impl SweepArgs {
         self.instead.apply(&mut request);
         self.resume.apply(&mut request);
         request.queries.most = self.max_queries;
-        request.run.gallery_cache = self.stored.gallery_cache.clone();
+        request.run.gallery_cache = self.saved.gallery_cache.clone();
         request.output.reports = self.reports.clone();
         Ok(request)
     }

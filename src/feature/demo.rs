@@ -57,9 +57,9 @@ pub fn run(folder: &Path, progress: Mode) -> Result<Demo> {
 fn make(folder: &Path, progress: Mode) -> Result<Demo> {
     let (mut reports, mut saved, mut pages) = (Vec::new(), Vec::new(), Vec::new());
     for (name, model, card) in MODELS {
-        let file = |ending: &str| folder.join(name).with_extension(ending);
-        for (ending, bytes) in [("onnx", model), ("yaml", card.as_bytes())] {
-            let path = file(ending);
+        let file = |extension: &str| folder.join(name).with_extension(extension);
+        for (extension, bytes) in [("onnx", model), ("yaml", card.as_bytes())] {
+            let path = file(extension);
             files::replace(&path, bytes).map_err(|e| unwritable(&path, &e))?;
         }
         let output = Output { reports: vec![file("json"), file("html")], ..Output::default() };
@@ -84,7 +84,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// Whether a demo writes a file of this name: one of its own, its journal, or a file that becomes it.
 fn is_own(name: &str) -> bool {
-    let of_models = MODELS.iter().flat_map(|(model, ..)| ENDINGS.map(|ending| format!("{model}.{ending}")));
+    let of_models = MODELS.iter().flat_map(|(model, ..)| EXTENSIONS.map(|e| format!("{model}.{e}")));
     let mut own = of_models.chain([BOTH.to_string()]);
     own.any(|own| {
         name.strip_prefix(&own).is_some_and(|rest| {
@@ -94,7 +94,7 @@ fn is_own(name: &str) -> bool {
 }
 
 /// The files of a model.
-const ENDINGS: [&str; 4] = ["onnx", "yaml", "json", "html"];
+const EXTENSIONS: [&str; 4] = ["onnx", "yaml", "json", "html"];
 
 /// Removes what a demo wrote into a folder, which was empty before.
 fn discard(folder: &Path) {

@@ -1,4 +1,4 @@
-"""Confirms the outcomes of an audit with the original model: python verify.py evidence.zip model.onnx [photos/ or their list]
+"""Confirms the outcomes of an audit with the original model: python verify.py evidence.zip model.onnx [photos/ or the list of images]
 
 Needs numpy, Pillow and onnxruntime, and no part of audit. The model file, with its external data, must have the SHA-256 of the report. The
 script embeds every image once, and compares every outcome, robust R@1, and FAR and TAR with the report. A comparison within SLACK of a tie is
@@ -288,7 +288,7 @@ def verify(bundle, model, folder=None):
     lines = [f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files]
     if jpeg:
         lines.append(f"JPEG files of quality {jpeg}: changed by {largest}/255 at most as they are read, and by ε at most before they are saved")
-        lines.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} searches end as reported" + "".join(f"\n    not {name}" for name in otherwise))
+        lines.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} trials end as reported" + "".join(f"\n    not {name}" for name in otherwise))
     return "\n  ".join(lines)
 
 

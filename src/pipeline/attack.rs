@@ -271,7 +271,7 @@ impl Attacks<'_> {
         let may_shorten = !self.part && to_do == all;
         let attacked_queries = || work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
         let query_count = may_shorten.then(attacked_queries);
-        let kept = journal.is_some();
+        let saved = journal.is_some();
         let (mut warned, mut made, mut withstood) = (false, 0, Vec::new());
         let attacked = self.attacked.take();
         let mut end = Ok(());
@@ -291,7 +291,7 @@ impl Attacks<'_> {
                     let (spent, more, most) = progress.times(done as u64);
                     if !warned && spent > SETTLED {
                         warned = true;
-                        if let Some(text) = long(more, most, query_count, kept) {
+                        if let Some(text) = long(more, most, query_count, saved) {
                             progress.note(&text);
                         }
                     }
@@ -590,9 +590,9 @@ fn decoded_once(
     work: impl FnOnce(&ImageSource) -> Result<()>,
 ) -> Result<()> {
     let fit = values * size_of::<f32>() <= MAX_DECODED_BYTES;
-    let kept: HashMap<usize, OnceLock<CleanImage>> =
+    let decoded: HashMap<usize, OnceLock<CleanImage>> =
         queries.into_iter().filter(|_| fit).map(|i| (i, OnceLock::new())).collect();
-    let images = |i: usize| match kept.get(&i) {
+    let images = |i: usize| match decoded.get(&i) {
         None => decode(i),
         Some(image) => match image.get() {
             Some(image) => Ok(image.clone()),
@@ -622,7 +622,7 @@ const SETTLED: f64 = 20.0;
 
 /// The hint in a long audit: about `left` seconds, at most `most`, and whether trials are saved. `queries`:
 /// their number, if the audit may be started again with fewer.
-fn long(left: f64, most: Option<f64>, queries: Option<usize>, kept: bool) -> Option<String> {
+fn long(left: f64, most: Option<f64>, queries: Option<usize>, saved: bool) -> Option<String> {
     let few = queries.map_or(0, |queries| (queries as f64 * PATIENCE / left) as usize / 10 * 10);
     let most = most.map(|most| most.max(left));
     let both = |share: f64| {
@@ -635,7 +635,7 @@ fn long(left: f64, most: Option<f64>, queries: Option<usize>, kept: bool) -> Opt
         let share = few as f64 / queries.unwrap_or(few) as f64;
         format!("; --max-queries {few} would take about {}", both(share))
     };
-    let lost = if kept { "" } else { "; without -o or --journal nothing is saved if it is interrupted" };
+    let lost = if saved { "" } else { "; without -o or --journal nothing is saved if it is interrupted" };
     (left > PATIENCE).then(|| format!("this takes about {} more{fewer}{lost}", both(1.0)))
 }
 

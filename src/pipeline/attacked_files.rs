@@ -149,15 +149,15 @@ fn largest_change(dataset: &Dataset, query: &str, file: &[u8]) -> Result<u8> {
     Ok(pairs.map(|(a, b)| grey_level(*a).abs_diff(grey_level(*b))).max().unwrap_or(0))
 }
 
-/// A query's id as a path below a folder, with this ending.
-fn below(id: &str, ending: &str) -> String {
+/// A query's id as a path below a folder, with this extension.
+fn below(id: &str, extension: &str) -> String {
     let parts = Path::new(id).components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
         _ => None,
     });
     let name = parts.collect::<Vec<_>>().join("/");
-    let has_it = Path::new(&name).extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
-    if has_it { name } else { format!("{name}.{ending}") }
+    let has_it = Path::new(&name).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension));
+    if has_it { name } else { format!("{name}.{extension}") }
 }
 
 #[cfg(test)]

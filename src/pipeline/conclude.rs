@@ -1,4 +1,4 @@
-//! The last step of an audit: scores, rows and warnings from the outcomes of its attacks.
+//! The last step of an audit: scores, rows and findings from the outcomes of its attacks.
 
 use super::warnings;
 use crate::check::float16;
@@ -19,7 +19,7 @@ impl Attacked {
         Attacked { report }
     }
 
-    /// The report with rows, scores and warnings. `requested` are the scores of the suite.
+    /// The report with rows, scores and findings. `requested` are the scores of the suite.
     pub fn conclude(self, requested: &[ScoreName]) -> Report {
         let Attacked { mut report } = self;
         report.suite.queries = queries(&report.outcomes);

@@ -189,7 +189,7 @@ mod tests {
     use crate::record::Metric;
     use crate::request::{BenignSample, Queries};
 
-    /// CUB's test part at 512 dimensions is clustered, SOP's only on demand.
+    /// CUB's test split at 512 dimensions is clustered, SOP's only on demand.
     #[test]
     fn nmi_of_a_large_gallery_is_there_on_demand() {
         let (cub, sop) = ((5924.0 * 512.0, 100), (60502.0 * 512.0, 11316));

@@ -106,7 +106,7 @@ impl Collector {
         plan: &Plan,
     ) -> Result<Option<Examples>> {
         let gallery = &context.gallery;
-        let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no item `{id}`")));
+        let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no image `{id}`")));
         let of_model = [prep.channels, prep.height, prep.width];
         // A change of ε is shown as black or white. If ε is a length, so is a pixel's share of a change that
         // all pixels have in equal parts.

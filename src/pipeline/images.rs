@@ -1,7 +1,7 @@
 //! Images on their way to the model: the data set, the batch of the check at load, and the gallery of all
 //! embeddings.
 
-use crate::cache::embeddings::{self, EmbeddingRow, Stored};
+use crate::cache::embeddings::{self, EmbeddingRow, Saved};
 use crate::data::embedded::{Embedded, Image};
 use crate::data::vectors::Vectors;
 use crate::data::{BUILTIN_SEED, Dataset, Item, ListedPair, Pixels, Preparation, Resize, Wanted};
@@ -145,17 +145,17 @@ pub fn embed(
     let mut gathered = Gathered::begin(dataset, vectors, dim);
     let given = gathered.readable.len();
     match embeddings::find(request, &dataset.items[given..], model)? {
-        Stored::Found(name, file) => {
+        Saved::Found(name, file) => {
             let prep = preparation(&model.info.preprocessing);
             let rows = embeddings::rows(request, (&name, &file), (dataset, given), model, &prep)?;
-            gathered.take_stored(request, dataset, file, rows)?;
+            gathered.take_saved(request, dataset, file, rows)?;
         }
-        Stored::Wanted(path) => {
+        Saved::Wanted(path) => {
             gathered.rest(request, dataset, model)?;
             let values = gathered.embeddings[given * dim..].to_vec();
-            gathered.to_store(request, dataset, model, values).write(&path)?;
+            gathered.to_save(request, dataset, model, values).write(&path)?;
         }
-        Stored::Unasked => gathered.rest(request, dataset, model)?,
+        Saved::Unasked => gathered.rest(request, dataset, model)?,
     }
     dataset.keep(|i| gathered.readable[i]);
     let finding = gathered.two_classes(dataset);
@@ -168,7 +168,7 @@ pub fn embed_all(request: &Request, dataset: &Dataset, model: &mut Model) -> Res
     let mut gathered = Gathered::begin(dataset, None, model.info.dim);
     gathered.rest(request, dataset, model)?;
     let values = std::mem::take(&mut gathered.embeddings);
-    Ok(Embedded { part: request.run.partition, ..gathered.to_store(request, dataset, model, values) })
+    Ok(Embedded { part: request.run.partition, ..gathered.to_save(request, dataset, model, values) })
 }
 
 /// The embeddings so far.
@@ -207,8 +207,8 @@ impl Gathered {
         Gathered { given, embeddings, readable, unreadable, digests, pixels, contents }
     }
 
-    /// The part to store of the computed embeddings; `values` are these embeddings.
-    fn to_store(&self, request: &Request, dataset: &Dataset, model: &Model, values: Vec<f32>) -> Embedded {
+    /// The part to save of the computed embeddings; `values` are these embeddings.
+    fn to_save(&self, request: &Request, dataset: &Dataset, model: &Model, values: Vec<f32>) -> Embedded {
         let items = dataset.items.iter().zip(&self.readable).skip(self.given);
         let read = items.filter(|(_, readable)| **readable).map(|(item, _)| item);
         let image = |((item, digest), pixels): ((&Item, &[u8; 32]), &u64)| Image {
@@ -289,7 +289,7 @@ impl Gathered {
     }
 
     /// Takes all remaining images from a file of embeddings.
-    fn take_stored(
+    fn take_saved(
         &mut self,
         request: &Request,
         dataset: &Dataset,

@@ -109,7 +109,7 @@ impl Opened {
         if dataset.classless && purpose == Purpose::Checks {
             return Err(Error::usage(format!(
                 "{}: the images have no classes, which this command needs. `audit MODEL --data …` does without; else give each class a \
-                 folder, or a table with the columns path and label",
+                 folder, or a list with the columns path and label",
                 dataset.source
             )));
         }

@@ -122,7 +122,7 @@ pub fn select(
     let tried = selection.trials.iter().map(|t| Ok((t.objective, t.query)));
     let skipped = selection.skipped.iter().map(|s| {
         let query =
-            gallery.find(&s.query).ok_or_else(|| Error::internal(format!("no item `{}`", s.query)))?;
+            gallery.find(&s.query).ok_or_else(|| Error::internal(format!("no image `{}`", s.query)))?;
         Ok((Objective::find(&s.attack)?, query))
     });
     let attempts = tried.chain(skipped).collect::<Result<_>>()?;

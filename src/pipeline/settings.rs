@@ -391,7 +391,7 @@ pub fn without_classes(request: &Request, suite: Suite, dataset: &Dataset) -> Re
     let refused = |why: &str| Err(Error::usage(format!("{source}: the images have no classes, and {why}")));
     if let Some(entry) = suite.attacks.iter().find(|entry| !entry.objective.strong_only) {
         return refused(&format!(
-            "{} of suite {} needs them. --suite robust does without; else give each class a folder, or a table with the columns path and label",
+            "{} of suite {} needs them. --suite robust does without; else give each class a folder, or a list with the columns path and label",
             entry.objective.code, suite.name
         ));
     }

@@ -1,9 +1,10 @@
-//! Warnings of a report that no check of [`crate::check`] makes: on model and data before the attacks, on
+//! Findings of a report that no check of [`crate::check`] makes: on model and data before the attacks, on
 //! outcomes after them.
 
 use crate::check;
 use crate::check::attacked::Outcomes;
 use crate::data::{Dataset, unread};
+use crate::error::shortened;
 use crate::facts::{self, Facts};
 use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
 use crate::judge::row::State;
@@ -18,7 +19,7 @@ use crate::threat::objective::top1::NEAR_COPY;
 use crate::threat::{AttackContext, Objective, Trial};
 use rayon::prelude::*;
 
-/// Warnings about the model and the data.
+/// Findings on the model and the data.
 pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Option<&Benign>) -> Vec<Warning> {
     let mut found = Vec::new();
     if dataset.is_generated() {
@@ -57,7 +58,7 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
     }
     if benign.is_some_and(|benign| benign.nmi.is_none()) {
         found.push(reason::NO_CLUSTERING.note(format!(
-            "NMI and AMI are left out: clustering {} items into {} classes takes minutes or more. Add --nmi to compute them",
+            "NMI and AMI are left out: clustering {} images into {} classes takes minutes or more. Add --nmi to compute them",
             data.gallery, data.classes
         )));
     }
@@ -82,7 +83,7 @@ fn some_of(all: &[String], between: &str) -> String {
     if more > 0 { format!("{some}{between}and {more} more") } else { some }
 }
 
-/// Findings about files beside the images that were not used.
+/// Findings on files beside the images that were not used.
 pub fn of_files(dataset: &Dataset) -> impl Iterator<Item = Finding> {
     let others = &dataset.left_out;
     let others = (!others.is_empty()).then(|| {
@@ -100,8 +101,8 @@ pub fn of_files(dataset: &Dataset) -> impl Iterator<Item = Finding> {
     others.into_iter().chain(unused)
 }
 
-/// Warnings about the trials before they are run. `trials` are those of this process, `attempts` those of the
-/// whole run: each part of a run gives the same warnings.
+/// Findings on the trials before they are run. `trials` are those of this process, `attempts` those of the
+/// whole run: each part of a run gives the same findings.
 pub fn of_trials(
     context: &AttackContext,
     trials: &[Trial],
@@ -122,14 +123,14 @@ pub fn of_trials(
     let keeps_few = |t: &Trial| t.objective.measure.keeps && kept::items(context, t).len() < KEPT;
     if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
-            "in trials of {} the nearest 1 % of the gallery has fewer than {KEPT} items besides the targets, so that fewer are kept",
+            "in trials of {} the nearest 1 % of the gallery has fewer than {KEPT} images besides the targets, so that fewer are kept",
             Facts::codes(|o| o.measured.keeps)
         )));
     }
     found
 }
 
-/// Warnings about how the machine computed.
+/// Findings on how the machine computed.
 pub fn of_machine(request: &Request, cpu_nodes: &[String]) -> Vec<Warning> {
     let mut found = Vec::new();
     if request.compute.fast_math {
@@ -141,13 +142,13 @@ pub fn of_machine(request: &Request, cpu_nodes: &[String]) -> Vec<Warning> {
         found.push(reason::CPU_NODES.note(format!(
             "--allow-cpu-nodes: CUDA has no kernel for {} nodes, which ran on the CPU: {}",
             cpu_nodes.len(),
-            runtime::shortened(cpu_nodes, runtime::SHOWN)
+            shortened(cpu_nodes, runtime::SHOWN)
         )));
     }
     found
 }
 
-/// Warnings about the outcomes. They depend only on the report, whose outcomes may come from several runs.
+/// Findings on the outcomes. They depend only on the report, whose outcomes may come from several runs.
 pub fn after_attacks(report: &Report) -> Vec<Warning> {
     if let Some(part) = &report.part {
         return vec![reason::PART_OF_A_RUN.warning(format!(

@@ -180,7 +180,7 @@ impl Journal {
 
     /// Where trials are saved and what `--resume` then `does`, or why they are lost, in words.
     pub fn saved(&mut self, does: &str) -> String {
-        match self.kept() {
+        match self.restored() {
             Ok(path) => format!("saved in {}: the same command with --resume {does}", path.display()),
             Err(e) => format!("lost: {e}"),
         }
@@ -188,7 +188,7 @@ impl Journal {
 
     /// The path. A file that was removed since it was opened is written again, with its folder. Errors (exit
     /// code 1): it can't be written.
-    fn kept(&mut self) -> Result<&Path> {
+    fn restored(&mut self) -> Result<&Path> {
         match std::fs::metadata(&self.path) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let mut bytes = Vec::new();
@@ -286,9 +286,9 @@ impl Journals {
     }
 }
 
-/// The path with an ending added.
-pub fn named(path: &Path, ending: &str) -> PathBuf {
+/// The path with an extension added.
+pub fn named(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{ending}"));
+    name.push(format!(".{extension}"));
     path.with_file_name(name)
 }

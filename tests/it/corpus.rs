@@ -33,7 +33,8 @@ fn sound_files_of_the_corpus_are_taken() {
     audit::yaml::read::<audit::model::card::Card>("all.yaml", &text("card/all.yaml")).unwrap();
     audit::suite::Suite::parse("ars.yaml", &text("suite/ars.yaml")).unwrap();
     // It is read up to the images, which are missing.
-    let missing = audit::data::Dataset::open(&corpus.join("manifest/quoted.csv"), None, None).err().unwrap();
+    let list = corpus.join("image_list/quoted.csv");
+    let missing = audit::data::Dataset::open(&list, None, None).err().unwrap();
     assert!(missing.to_string().contains("a,1.png is listed, but missing"), "{missing}");
     audit::record::Report::parse(&text("report/small.json")).unwrap();
     // The lines of a journal, without their checksums.

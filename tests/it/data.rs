@@ -226,7 +226,7 @@ fn foreign(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats").join(name)).unwrap()
 }
 
-/// A picture in every supported format and kind of file: a name, the file, and whether it holds one image
+/// An image in every supported format and kind of file: a name, the file, and whether it holds one image
 /// only.
 fn whole_files() -> Vec<(String, Vec<u8>, bool)> {
     use image::ImageFormat::{Bmp, Gif, Jpeg, Png, Pnm, Tiff, WebP};
@@ -267,14 +267,14 @@ fn a_file_that_is_cut_off_is_refused_in_every_format() {
     }
 }
 
-/// Both files show one picture, by Pillow.
+/// Both files show one image, by Pillow.
 #[test]
 fn of_a_gif_the_first_picture_is_read() {
     let prep = prep(3, 12, 16);
     let gif = foreign("image.gif");
     let first = prepared(&gif, &prep).unwrap();
     assert_eq!(first, prepared(&foreign("image.ppm"), &prep).unwrap());
-    // A second picture that is cut off is ignored: the file's own image again, without the end mark.
+    // A second image that is cut off is ignored: the file's own image again, without the end mark.
     let screen = 13 + (3 << ((gif[10] & 7) + 1));
     let more = [&gif[..gif.len() - 1], &gif[screen..gif.len() - 9]].concat();
     assert_eq!(prepared(&more, &prep).unwrap(), first);
@@ -320,7 +320,7 @@ fn formats_that_are_not_read_are_named_with_the_way_out() {
     for bytes in written.map(foreign).into_iter().chain(begun.iter().chain(&strangers).map(|b| b.to_vec())) {
         folder.note(&prepared(&bytes, &prep(3, 12, 16)).unwrap_err().message);
     }
-    // TGA's first version has no mark: its ending identifies it.
+    // TGA's first version has no mark: its extension identifies it.
     folder.write("list.csv", "path,label\nold.tga,a\nnew.png,a\n");
     folder.write("old.tga", [&[0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 24, 0, 1, 2, 3][..]].concat());
     folder.write("new.png", png_of_one_pixel());

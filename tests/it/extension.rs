@@ -76,6 +76,6 @@ fn a_format_of_a_caller_is_written_beside_those_of_the_program() {
     Target::among(&path, COUNT).unwrap().write(&report).unwrap();
     let written = std::fs::read_to_string(&path).unwrap();
     assert_eq!(written, format!("{} trials\n", report.outcomes.len()));
-    // The program's own formats don't know the ending, and this table doesn't know theirs.
+    // The program's own formats don't know the extension, and this table doesn't know theirs.
     assert!(Target::open(&path).is_err() && Target::among(&dir.join("report.md"), COUNT).is_err());
 }

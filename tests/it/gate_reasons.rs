@@ -351,7 +351,7 @@ fn a_baseline_with_a_number_that_the_audit_won_t_measure_is_refused_at_once() {
     edited["scores"]["robust_r1"]["value"] = 99.0.into();
     dir.write("edited.json", edited.to_string());
     let told = audited(&["--baseline", "edited.json"]).ended(2).err;
-    says(&told, &["the baseline: the number `robust_r1` is stored as 99"]);
+    says(&told, &["the baseline: the number `robust_r1` is saved as 99"]);
 }
 
 /// Each image has a twin in the other class, so that no query is correct and ε50 is not defined. Hours of

@@ -33,19 +33,19 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     // Of each class the first two are queries.
     let query = |i: usize| i % 6 < 2;
     let row = |i: usize| (data.items[i].id.clone(), data.classes[data.items[i].class].clone());
-    let mut manifest = "id,path,label,is_query,is_gallery,camera\n".to_string();
+    let mut list = "id,path,label,is_query,is_gallery,camera\n".to_string();
     let mut queries = "id,path,label,camera\n".to_string();
     let mut beside = "id,label,camera\n".to_string();
     for i in 0..data.items.len() {
         let (id, label) = row(i);
         let camera = i % 3;
-        manifest += &format!("{id},images/{id},{label},{},{},{camera}\n", query(i), !query(i));
+        list += &format!("{id},images/{id},{label},{},{},{camera}\n", query(i), !query(i));
         match query(i) {
             true => queries += &format!("{id},images/{id},{label},{camera}\n"),
             false => beside += &format!("{id},{label},{camera}\n"),
         }
     }
-    root.write("all.csv", manifest);
+    root.write("all.csv", list);
     root.write("queries.csv", queries);
     root.write("gallery.csv", beside);
 
@@ -117,7 +117,7 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     root.write("gallery.csv", format!("id,label\n{beside}"));
     let message = run(&root.join("queries.csv"), &flags).unwrap_err().message;
     let other_class = "queries.csv, line 4: query `class01/00.png` has class `class01`";
-    says(&message, &[other_class, "gallery.npy holds no item. Its classes are `class00`"]);
+    says(&message, &[other_class, "gallery.npy holds no embedding. Its classes are `class00`"]);
 }
 
 /// A run is defined by its items, not by their order: the same rows in another order give the same report.

@@ -117,7 +117,7 @@ fn a_report_stands_beside_published_rows_and_departures_are_named() {
         &[
             "another protocol than the papers'",
             "data: 960 images of 48 classes",
-            "instead of the test part of CUB, 5924 of 100",
+            "instead of the test split of CUB, 5924 of 100",
             "12 of 960 queries attacked",
             "ε 0.30196 in linf instead of 0.03137",
             "2 steps of α 0.01176 (fixed) instead of 32",

@@ -290,7 +290,6 @@ fn the_evidence_of_a_named_class_is_confirmed() {
 /// which images are unrecognisable. Robust R@1 is always shown with its ε.
 #[test]
 fn the_verdict_of_the_smallest_perturbations_is_their_median() {
-    crate::common::load_runtime();
     let few = "--max-queries 16 --strong-sample 16";
     let report = line_audited(&format!("--suite minimum {few} --fail-under robust_r1=1"));
     let found = report.smallest.as_ref().unwrap();
@@ -336,7 +335,7 @@ fn queries_without_a_match_are_skipped() {
     let context: AttackContext = line([0.0, 1.0, 2.0], [0, 0, 1]).into();
     for code in ["NN", "ANC", "MIN", "TMIN", "ALI", "UNI", "TRI"] {
         let found = select(&context, find(code), 1, Form::Corrected, 0, &[2]).unwrap();
-        assert!(found.trials.is_empty() && found.skipped[0].why.contains("no other item"), "{code}");
+        assert!(found.trials.is_empty() && found.skipped[0].why.contains("no other image"), "{code}");
         let query = audit::threat::Query { context: &context, index: 0, count: 1, form: Form::Corrected };
         let mut draw = audit::threat::Draw::new(0, code, "0", 0);
         assert!(matches!((find(code).targets)(&query, &mut draw).unwrap(), Targets::Chosen(_)), "{code}");

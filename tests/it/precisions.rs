@@ -100,7 +100,7 @@ fn the_matrix_is_what_four_audits_give() {
     assert!(!said.contains("differ in"), "{said}");
     let shown = audit::feature::compare::render(&found, false);
     says(&shown, &["a → b: attacks made on a, measured on b", "cand. → base", "attack.ES:R"]);
-    says(&shown, &["same item first", "218 kB"]);
+    says(&shown, &["same image first", "218 kB"]);
     for (file, words) in [
         ("c.md", &["### Attacks of one on the other", "| attack.ES:R |", "95 %"][..]),
         ("c.html", &["What do attacks on one do to the other?", "cand. → cand."]),

@@ -42,7 +42,7 @@ fn audit_the_face_model_you_bought() {
     run("docs/tutorials/face.md", &[(command, format!("cp '{}' face.onnx", model.display()))]);
 }
 
-/// Model and pictures belong to others and come over the network: AUDIT_FACES names a folder with prepared
+/// Model and images belong to others and come over the network: AUDIT_FACES names a folder with prepared
 /// copies.
 #[test]
 #[ignore = "needs the MobileFaceNet of its tutorial"]

@@ -93,7 +93,7 @@ fn every_surface_says_top_1() {
     let told = run(&folder, ["gate", "r.json", "--fail-under", "robust_r1=10"]);
     says(&told.err, &["this report has no `robust_r1`: the images have no classes"]);
     let all = run(&folder, ["report", "r.json"]);
-    says(&all.out, &["so that R@1 and mAP were not", "without attack 100 by definition"]);
+    says(&all.out, &["so that R@1 and mAP were not", "without an attack 100 by definition"]);
 }
 
 /// A photograph of a gallery without classes finds another image.
@@ -162,7 +162,7 @@ fn what_needs_classes_is_refused() {
     ] {
         refused(line);
     }
-    // A table beside the images may hold their classes.
+    // A list beside the images may hold their classes.
     folder.write("flat/labels.csv", "path,label\n");
     refused("MODEL --data flat -q");
     insta::assert_snapshot!(folder.told());

@@ -30,7 +30,7 @@ impl Selection {
             let query = gallery.find(&was.query).ok_or_else(|| {
                 let Skipped { attack, query, .. } = &was;
                 Error::usage(format!(
-                    "{attack}, skipped: no item is called `{query}`. Are these trials of another data set?"
+                    "{attack}, skipped: no image is called `{query}`. Are these trials of another data set?"
                 ))
             })?;
             if objective.drawn != Drawn::No {
@@ -107,7 +107,7 @@ pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<Tr
         let find = |row: usize, id: &str| {
             gallery.find(id).ok_or_else(|| {
                 Error::usage(format!(
-                    "{name}: {}, row {row}: no item is called `{id}`. Are these trials of another data set?",
+                    "{name}: {}, row {row}: no image is called `{id}`. Are these trials of another data set?",
                     objective.code
                 ))
             })
@@ -147,9 +147,9 @@ pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<Tr
                         objective.code,
                         row.query,
                         match objective.measure.orders {
-                            true => "at least two items",
-                            false if objective.several.is_some() => "at least one item",
-                            false => "one item",
+                            true => "at least two ids",
+                            false if objective.several.is_some() => "at least one id",
+                            false => "one id",
                         }
                     )));
                 }

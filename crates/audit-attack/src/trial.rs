@@ -72,7 +72,7 @@ pub struct Objective {
     /// Prepares the loss of one trial. Searches minimise it.
     pub loss: for<'a> fn(&'a AttackContext, Form, &Trial) -> Loss<'a>,
     /// The correct items of the trial's query.
-    pub right: fn(&Gallery, &Trial) -> Vec<usize>,
+    pub correct: fn(&Gallery, &Trial) -> Vec<usize>,
     /// The members of the strong search for this objective.
     pub members: Ensemble,
     /// How its trials share perturbations, if they do.
@@ -273,7 +273,7 @@ pub enum Targets {
 impl Targets {
     /// `count` independent draws, each uniform over `items`.
     pub(super) fn drawn(draw: &mut Draw, items: &[usize], count: usize) -> Targets {
-        draw.from(items, count).map_or(Targets::Skip("no other item to choose from"), Targets::Chosen)
+        draw.from(items, count).map_or(Targets::Skip("no other image to choose from"), Targets::Chosen)
     }
 }
 

@@ -153,6 +153,13 @@ pub fn did_you_mean(word: &str, known: &[impl AsRef<str>]) -> String {
     }
 }
 
+/// A list for messages: the first names, `most` of them, and the number of the others.
+pub fn shortened(names: &[impl AsRef<str>], most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let some = names[..names.len() - more].iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{some} and {more} more") } else { some }
+}
+
 /// Whether a word is probably a misspelt `known`: it begins alike, and a letter, or two of a long word, are
 /// wrong, and it is no plural. Stricter than [`did_you_mean`], for words that may be what they say.
 pub fn is_typo(word: &str, known: &str) -> bool {

@@ -219,15 +219,15 @@ impl ParquetTable {
         Ok(out)
     }
 
-    /// A column of bytes that stays in the file; `kept` caches decoded row groups.
-    pub fn column(&self, name: &str, kept: &Arc<RowGroups>) -> BytesColumn {
+    /// A column of bytes that stays in the file; `cache` has decoded row groups.
+    pub fn column(&self, name: &str, cache: &Arc<RowGroups>) -> BytesColumn {
         let groups = self.file.metadata().row_groups().iter();
         let ends = groups.scan(0, |rows, group| {
             *rows += usize::try_from(group.num_rows()).unwrap_or(0);
             Some(*rows)
         });
         let (path, name, about) = (self.path.clone(), name.to_owned(), self.about);
-        BytesColumn { path, name, about, ends: ends.collect(), kept: kept.clone() }
+        BytesColumn { path, name, about, ends: ends.collect(), cache: cache.clone() }
     }
 
     /// The rows, from 0, in which a column of bytes is empty. Reads only row groups that have missing values
@@ -447,7 +447,7 @@ pub struct BytesColumn {
     about: &'static str,
     /// Number of rows up to the end of each row group.
     ends: Vec<usize>,
-    kept: Arc<RowGroups>,
+    cache: Arc<RowGroups>,
 }
 
 impl BytesColumn {
@@ -462,7 +462,7 @@ impl BytesColumn {
         let group = self.ends.partition_point(|end| *end <= row);
         let first = group.checked_sub(1).map_or(0, |before| self.ends[before]);
         // The file is opened for each row group: a data set may have more files than a program may hold open.
-        let values = self.kept.get((&self.path, group), || {
+        let values = self.cache.get((&self.path, group), || {
             ParquetTable::open(&self.path, self.about)?.bytes(&self.name, group)
         })?;
         values.get(row - first).cloned().flatten().ok_or_else(|| {
@@ -566,10 +566,10 @@ mod tests {
     /// the room is cached alone.
     #[test]
     fn row_groups_are_kept_while_there_is_room() {
-        let kept = RowGroups { groups: Mutex::default(), most: 8 };
+        let cache = RowGroups { groups: Mutex::default(), most: 8 };
         let read = |path: &str, group: usize, size: usize| {
             let mut decoded = false;
-            let values = kept.get((Path::new(path), group), || {
+            let values = cache.get((Path::new(path), group), || {
                 decoded = true;
                 Ok(vec![Some(Bytes(ByteArray::from(vec![group as u8; size]))), None])
             });

@@ -66,12 +66,14 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     clean(report).into_iter().chain(scores).chain([robust(report)]).chain(eps50(report)).collect()
 }
 
-/// Retrieval without attack; `None` if the images have no classes.
+/// Retrieval without an attack; `None` if the images have no classes.
 fn clean(report: &Report) -> Option<Headline> {
     let b = report.benign.as_ref()?;
     let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
-    let meaning =
-        format!("Retrieval without attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.", b.r2, b.map, b.map_at_r);
+    let meaning = format!(
+        "Retrieval without an attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
+        b.r2, b.map, b.map_at_r
+    );
     Some(Headline::of(report, CLEAN_R1.row(report), CLEAN_R1.label, meaning, Vec::new()))
 }
 
@@ -113,10 +115,10 @@ fn robust(report: &Report) -> Headline {
     let why = row.why.as_deref().unwrap_or_default();
     let remarks = match (row.state, report.scores.robust()) {
         (State::Measured, Some(_)) if !report.data.has_classes() => {
-            vec!["without attack 100 by definition: the images have no classes".into()]
+            vec!["without an attack 100 by definition: the images have no classes".into()]
         }
         (State::Measured, Some(robust)) => {
-            let before = format!("without attack R@1 of these queries is {:.1} %", robust.clean);
+            let before = format!("without an attack R@1 of these queries is {:.1} %", robust.clean);
             let terms = strong::contradicted_terms(&report.outcomes);
             let left: Vec<String> = terms.iter().map(|(t, left)| format!("{} {left:.0} %", t.name)).collect();
             let weaker =

@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 
 /// A file format of reports.
 pub struct Format {
-    /// The file name's ending, without the dot before it.
+    /// The file name's extension, without the dot before it.
     pub extension: &'static str,
     /// Gives the bytes of the file.
     pub render: fn(&Report) -> Result<Vec<u8>>,
@@ -41,7 +41,7 @@ pub struct Format {
     pub names_trials: bool,
 }
 
-/// Every format; `-o` chooses by the file name's ending.
+/// Every format; `-o` chooses by the file name's extension.
 pub const FORMATS: &[Format] = &[
     Format { extension: "json", render: json::render, shows_examples: false, names_trials: true },
     Format { extension: "html", render: html::render, shows_examples: true, names_trials: false },
@@ -103,7 +103,7 @@ impl Destination {
     }
 }
 
-/// The ending of a file's name, and how a value is rendered as that format.
+/// The extension of a file's name, and how a value is rendered as that format.
 pub type Rendering<T> = (&'static str, fn(&T) -> Result<Vec<u8>>);
 
 /// A file that a sweep, a geometry or a comparison will be written to, in the format that its name says.
@@ -113,10 +113,10 @@ pub struct Output<T: 'static> {
 }
 
 impl<T> Output<T> {
-    /// Claims `path` for one of `formats`. Errors (exit code 2): unknown ending, folder missing or not
+    /// Claims `path` for one of `formats`. Errors (exit code 2): unknown extension, folder missing or not
     /// writable.
     pub fn open(path: &Path, formats: &[Rendering<T>]) -> Result<Output<T>> {
-        let at = by_ending(path, formats.iter().map(|f| f.0))?;
+        let at = by_extension(path, formats.iter().map(|f| f.0))?;
         Ok(Output { destination: Destination::open("-o", path)?, render: formats[at].1 })
     }
 
@@ -133,7 +133,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Claims `path`. Errors (exit code 2): unknown ending, folder missing or not writable.
+    /// Claims `path`. Errors (exit code 2): unknown extension, folder missing or not writable.
     pub fn open(path: &Path) -> Result<Target> {
         Target::among(path, FORMATS)
     }
@@ -141,7 +141,7 @@ impl Target {
     /// Claims `path` for one of `formats`, which may be a caller's own. Errors (exit code 2): as
     /// [`Target::open`].
     pub fn among(path: &Path, formats: &'static [Format]) -> Result<Target> {
-        let at = by_ending(path, formats.iter().map(|f| f.extension))?;
+        let at = by_extension(path, formats.iter().map(|f| f.extension))?;
         Ok(Target { destination: Destination::open("-o", path)?, format: &formats[at] })
     }
 
@@ -161,8 +161,8 @@ impl Target {
     }
 }
 
-/// Claims the file of `--trials-out`, if there is one. Errors (exit code 2): the ending is not .json, folder
-/// missing or not writable.
+/// Claims the file of `--trials-out`, if there is one. Errors (exit code 2): the extension is not .json,
+/// folder missing or not writable.
 pub fn open_trials(path: Option<&Path>) -> Result<Option<Destination>> {
     let Some(path) = path else { return Ok(None) };
     if !path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
@@ -219,16 +219,16 @@ fn seen_from(report: &Path, file: &Path) -> String {
     inside.unwrap_or(&whole).to_string_lossy().into_owned()
 }
 
-/// Which of the endings `known` the file name has; the longest counts.
-pub fn by_ending<'a>(path: &Path, known: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
+/// Which of the extensions `known` the file name has; the longest counts.
+pub fn by_extension<'a>(path: &Path, known: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    // metrics.json has the ending of its format, not that of any report.
+    // metrics.json has the extension of its format, not that of any report.
     let is = |e: &str| name.ends_with(&format!(".{e}")) || (name == e && e.contains('.'));
     let fits = known.clone().enumerate().filter(|(_, e)| is(e));
     fits.max_by_key(|(_, e)| e.len()).map(|(at, _)| at).ok_or_else(|| {
         let all: Vec<String> = known.map(|e| format!(".{e}")).collect();
         Error::usage(format!(
-            "-o {}: the file name's ending chooses the format, and this one's is none of {}",
+            "-o {}: the file name's extension chooses the format, and this one's is none of {}",
             path.display(),
             all.join(", ")
         ))

@@ -4,7 +4,7 @@ use super::html::{self, page};
 use super::json::pretty;
 use super::terminal::{self, Paint, wrap};
 use super::view::Grid;
-use super::{Destination, by_ending, escape};
+use super::{Destination, by_extension, escape};
 use audit_base::Result;
 use audit_report::judge::published::{Beside, PaperRow};
 use std::path::Path;
@@ -17,7 +17,7 @@ const FORMATS: &[(&str, Render)] = &[("html", in_html), ("json", pretty), ("md",
 
 /// Writes the tables to a file, in the format of its extension.
 pub fn write(beside: &Beside, path: &Path) -> Result<()> {
-    let at = by_ending(path, FORMATS.iter().map(|f| f.0))?;
+    let at = by_extension(path, FORMATS.iter().map(|f| f.0))?;
     Destination::open("-o", path)?.write(&FORMATS[at].1(beside)?)
 }
 

@@ -27,10 +27,10 @@ use std::path::PathBuf;
 )]
 #[command(
     after_help = "Examples:\n  audit-train none --data photos/ --out plain.onnx --backbone resnet18 --pretrained \
-    resnet18.safetensors\n  audit-train ca-tride --data photos/ --out hardened.onnx --init plain.checkpoint --lambda 2\n  \
-    audit-train ca-tride --data photos/ --out hardened.onnx --init plain.checkpoint --lambda 2 --resume\n  audit-train \
-    report plain.jsonl hardened.jsonl -o training.html\n\nExit codes: 0 done · 1 internal error · 2 usage · 4 no images · \
-    12 collapsed, or the loss is not a number"
+    resnet18.safetensors\n  audit-train ca-tride --data photos/ --out hardened.onnx --backbone resnet18 --init plain.checkpoint \
+    --lambda 2\n  audit-train ca-tride --data photos/ --out hardened.onnx --backbone resnet18 --init plain.checkpoint --lambda 2 \
+    --resume\n  audit-train report plain.jsonl hardened.jsonl -o training.html\n\nExit codes: 0 done · 1 internal error · 2 usage · \
+    4 no images · 12 collapsed, or the loss is not a number"
 )]
 pub struct Cli {
     /// Without one, train.
@@ -75,7 +75,7 @@ pub struct Flags {
     /// own flags override them
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PUBLISHED.iter().map(|row| row.name)))]
     pub recipe: Option<String>,
-    /// Images: a folder in one of the layouts that audit reads, or a .csv manifest
+    /// Images: a folder in one of the layouts that audit reads, or a list of images
     #[arg(long, value_name = "PATH", required = true)]
     pub data: Option<PathBuf>,
     /// The .onnx file to write. Its card (.yaml), log (.jsonl) and checkpoint (.checkpoint) are written
@@ -85,7 +85,7 @@ pub struct Flags {
     /// Layout of the data on disk [default: detected]
     #[arg(long)]
     pub layout: Option<String>,
-    /// Part of the data, if they state parts [default: train]
+    /// Split to use, if the data have splits [default: train]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
     /// Images to measure R@1 on after each epoch, usually of other classes [default: the training images]

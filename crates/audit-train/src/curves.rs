@@ -172,7 +172,7 @@ const CHARTS: [Chart; 12] = [
         solid: |r| Some(r.batches?.loss_adversarial),
         dashed: Some(|r| Some(r.batches?.loss_clean)),
     },
-    Chart { title: "R@1 without attack, %", solid: |r| Some(100.0 * r.clean.recall), dashed: None },
+    Chart { title: "Clean R@1, %", solid: |r| Some(100.0 * r.clean.recall), dashed: None },
     Chart {
         title: "Triplets made easier by the attack, %",
         solid: |r| Some(100.0 * r.batches?.easier),

@@ -351,7 +351,7 @@ impl Net {
     pub fn load_pretrained(&mut self, path: &Path) -> Result<Option<String>> {
         let shown = path.display();
         refuse_if!(
-            path.extension().is_some_and(|ending| ending == "pth" || ending == "pt" || ending == "bin"),
+            path.extension().is_some_and(|e| e == "pth" || e == "pt" || e == "bin"),
             "--pretrained {shown}: expected .safetensors, as timm has its weights; a .pth file is a pickle, which can run code when it is read. \
              `python tools/pretrained.py {shown} {}` converts it, with torch",
             path.with_extension("safetensors").display()

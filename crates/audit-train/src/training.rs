@@ -52,7 +52,7 @@ impl RunFiles {
                 Error::usage(format!("--out: can't make the folder {}: {e}", folder.display()))
             })?;
         }
-        let with = |ending: &str| model.with_extension(ending);
+        let with = |extension: &str| model.with_extension(extension);
         Ok(RunFiles {
             model: model.into(),
             log: with("jsonl"),

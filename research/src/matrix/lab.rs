@@ -31,8 +31,8 @@ pub struct Lab {
     pub began: Instant,
 }
 
-/// Endings of the files of a model.
-const ENDINGS: [&str; 5] = ["onnx", "collapsed.onnx", "checkpoint", "jsonl", "json"];
+/// Extensions of the files of a model.
+const EXTENSIONS: [&str; 5] = ["onnx", "collapsed.onnx", "checkpoint", "jsonl", "json"];
 
 impl Lab {
     /// Refuses flags of these models that a training would refuse, before one is made (exit code 2).
@@ -100,7 +100,7 @@ impl Lab {
     /// Trains and audits one model, unless both were done with the same flags.
     fn make(&self, spec: &Spec, seed: u64) -> Result<String> {
         let stem = self.stem(&spec.name, seed);
-        let with = |ending: &str| PathBuf::from(format!("{}.{ending}", stem.display()));
+        let with = |extension: &str| PathBuf::from(format!("{}.{extension}", stem.display()));
         let (report, trained, audited) = (with("json"), with("words"), with("audit"));
         let mut words = self.train_words(spec, seed);
         words.extend(["--out".into(), path_text(&with("onnx"))]);
@@ -115,8 +115,8 @@ impl Lab {
         let same = |path: &Path, words: &str| fs::read_to_string(path).is_ok_and(|found| found == words);
         if !same(&trained, &training) {
             // Other flags: all its files are outdated.
-            for ending in ENDINGS {
-                let _ = fs::remove_file(with(ending));
+            for extension in EXTENSIONS {
+                let _ = fs::remove_file(with(extension));
             }
             write(&trained, &training)?;
         }

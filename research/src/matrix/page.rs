@@ -121,7 +121,7 @@ impl Models<'_> {
         let benign = names(self.0, |r| &r.scores.benign, |(name, _)| name);
         let after = names(self.0, |r| &r.scores.after, |(name, _)| name);
         let mut out = String::from(
-            "\n## All measures\n\nOf every model. Without attack, in per cent; then each attack's mean after it, in the unit of `audit`: ranks in per cent of the \
+            "\n## All measures\n\nOf every model. Without an attack, in per cent; then each attack's mean after it, in the unit of `audit`: ranks in per cent of the \
              gallery, R@1 and shares in per cent, TMA a cosine, ES:D a distance.\n\n",
         );
         let heads: Vec<&str> =
@@ -148,7 +148,7 @@ impl Models<'_> {
     /// explains the points.
     pub fn curves(&self, picture: &str, legend: &str) -> String {
         let mut out = format!(
-            "\n## Curves\n\n![R@1 without attack against ARS, every model](<{picture}>)\n\nEvery point of every method, means over the \
+            "\n## Curves\n\n![Clean R@1 against ARS, every model](<{picture}>)\n\nEvery point of every method, means over the \
          seeds that did not collapse. {legend}A line joins \
          the means of a method that none of its others beats in both.\n\n"
         );

@@ -163,7 +163,7 @@ impl Axes {
         }
         let (middle, centre) = ((left + right) / 2.0, (top + bottom) / 2.0);
         out + &format!(
-            "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">R@1 without attack, %</text>\n<text transform=\"rotate(-90 18 \
+            "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">clean R@1, %</text>\n<text transform=\"rotate(-90 18 \
              {centre})\" x=\"18\" y=\"{centre}\" text-anchor=\"middle\">ARS</text>\n",
             bottom + 40.0
         )

@@ -142,10 +142,10 @@ pub struct Flags {
     /// Models made at a time
     #[arg(long, default_value_t = 1)]
     jobs: usize,
-    /// Where models, logs and reports are kept [default: beside the plan, with the ending .work]
+    /// Where models, logs and reports are kept [default: beside the plan, with the extension .work]
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
-    /// The page to write [default: beside the plan, with the ending .md]
+    /// The page to write [default: beside the plan, with the extension .md]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -171,7 +171,7 @@ struct Plan {
     name: String,
     /// The folder that paths of the file are relative to.
     folder: PathBuf,
-    /// Path of the work folder and of the page, without an ending.
+    /// Path of the work folder and of the page, without an extension.
     beside: PathBuf,
 }
 

@@ -7,14 +7,14 @@ mod text;
 
 pub use goal::{Found, Nearest, Wish};
 
-use crate::data::{Photograph, Pixels, Resampling, file_of, grey_level};
+use crate::data::{GREY_LEVEL, Photograph, Pixels, Resampling, file_of, grey_level};
 use crate::files::hex;
 use crate::model::Model;
 use crate::pipeline::open::{Opened, Purpose, Subject};
 use crate::pipeline::settings::Settings;
 use crate::progress::Phase;
 use crate::record::{Acceptance, Finding, Metric, Severity, Space, Warning};
-use crate::report::{Destination, by_ending};
+use crate::report::{Destination, by_extension};
 use crate::request::Request;
 use crate::space::Gallery;
 use crate::threat::{CleanImage, Event, Others, Plan, Strong};
@@ -25,9 +25,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A grey level of the [0, 1] range.
-const LEVEL: f32 = 1.0 / 255.0;
-/// The ending of a page.
+/// The extension of a page.
 const PAGE: &str = "html";
 
 /// The photograph to attack, the goal and the files to write.
@@ -85,7 +83,7 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     elsewhere(request, attack)?;
     // Errors of the photograph come before the work; only the model decides whether it must be grey.
     let path = &attack.photograph;
-    if by_ending(path, ["onnx"].into_iter()).is_ok() {
+    if by_extension(path, ["onnx"].into_iter()).is_ok() {
         return Err(Error::usage(format!(
             "the photograph {} is a model: the model comes first, audit attack {} {} …",
             path.display(),
@@ -158,8 +156,8 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
         mask: None,
         space: Space::File,
         jpeg: attack.jpeg,
-        eps: eps as f32 * LEVEL,
-        ..plan.within(eps as f32 * LEVEL)
+        eps: eps as f32 * GREY_LEVEL,
+        ..plan.within(eps as f32 * GREY_LEVEL)
     };
     let as_file = Arc::new(resampling.clone().through_jpeg(attack.jpeg));
     let image = search(request, &mut subject.model, &goal, &plan, (&photograph, &as_file))?;
@@ -237,25 +235,26 @@ impl FileAttack {
 }
 
 fn is_page(file: &Path) -> bool {
-    by_ending(file, [PAGE].into_iter()).is_ok()
+    by_extension(file, [PAGE].into_iter()).is_ok()
 }
 
 impl Files {
-    /// Tries them. Errors (exit code 2): another ending than that of the image and of a page, two of a kind,
-    /// a folder that is missing.
+    /// Tries them. Errors (exit code 2): another extension than that of the image and of a page, two of a
+    /// kind, a folder that is missing.
     fn open(attack: &FileAttack) -> Result<Files> {
-        let (format, endings) = match attack.jpeg {
+        let (format, extensions) = match attack.jpeg {
             None => ("a PNG", &["png"][..]),
             Some(_) => ("a JPEG with --jpeg", &["jpg", "jpeg"][..]),
         };
         for (at, file) in attack.files.iter().enumerate() {
-            if !is_page(file) && by_ending(file, endings.iter().copied()).is_err() {
-                let as_jpeg = attack.jpeg.is_none() && by_ending(file, ["jpg", "jpeg"].into_iter()).is_ok();
+            if !is_page(file) && by_extension(file, extensions.iter().copied()).is_err() {
+                let as_jpeg =
+                    attack.jpeg.is_none() && by_extension(file, ["jpg", "jpeg"].into_iter()).is_ok();
                 let jpeg = if as_jpeg { ", add --jpeg 90" } else { "" };
                 return Err(Error::usage(format!(
                     "-o {}: the attacked file is {format}. Name a file that ends in .{}{jpeg}, or in .{PAGE} for a page",
                     file.display(),
-                    endings[0]
+                    extensions[0]
                 )));
             }
             if let Some(other) = attack.files[..at].iter().find(|other| is_page(other) == is_page(file)) {

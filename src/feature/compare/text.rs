@@ -15,7 +15,7 @@ use std::path::Path;
 /// Formats of comparisons, by the extension of the file name.
 const FORMATS: &[Rendering<Comparison>] = &[("html", page::render), ("json", pretty), ("md", markdown)];
 
-/// Claims a file for a comparison. Errors (exit code 2): unknown ending, folder missing or not writable.
+/// Claims a file for a comparison. Errors (exit code 2): unknown extension, folder missing or not writable.
 pub fn open(path: &Path) -> Result<Output<Comparison>> {
     Output::open(path, FORMATS)
 }

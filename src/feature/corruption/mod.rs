@@ -29,7 +29,7 @@ pub fn listed<'n>(
         }
         if attacks.iter().all(|objective| objective.measure.moves_candidate) {
             return Err(Error::usage(format!(
-                "{at}: queries of attacks are corrupted, and those of this suite change items of the gallery: add an attack on queries, such \
+                "{at}: queries of attacks are corrupted, and those of this suite change images of the gallery: add an attack on queries, such \
                  as ES"
             )));
         }

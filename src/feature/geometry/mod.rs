@@ -10,6 +10,7 @@ pub use result::{AttackedTriplets, ClassMap, Geometry, Mining, ShiftRow, Triplet
 pub use text::{open, terminal};
 
 use crate::check;
+use crate::numbers::mean;
 use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
 use crate::pipeline::settings::{Settings, refuse_file_space};
@@ -120,7 +121,7 @@ fn spacing(request: &Request, gallery: &Gallery, name: &dyn Fn(usize) -> String)
     })?;
     if items.len() < gallery.len() {
         found.sampling = Some(format!(
-            "{} of {} items, stratified by class, seed {}",
+            "{} of {} images, stratified by class, seed {}",
             items.len(),
             gallery.len(),
             request.seed
@@ -195,7 +196,7 @@ fn shift(before: &[Array2<f32>; 3], after: &[Array2<f32>; 3], parts: [bool; 3]) 
     };
     let ways: Vec<f64> =
         moved.flat_map(|part| before[part].rows().into_iter().zip(after[part].rows()).map(way)).collect();
-    ways.iter().sum::<f64>() / ways.len().max(1) as f64
+    mean(&ways)
 }
 
 /// Where the queries of the first attack went: id and point.

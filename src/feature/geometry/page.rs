@@ -53,11 +53,11 @@ fn first(geometry: &Geometry) -> Markup {
                                                     after training, the model has collapsed."))
             (card("Mean distance d̄", two(s.distance), "Of all pairs. A model that shrinks it makes attacks look weak that are measured \
                                                   by distance."))
-            (card("R@1", format!("{:.1}", geometry.benign.r1), "Share of the queries whose nearest item has their class, in per cent, without an \
+            (card("R@1", format!("{:.1}", geometry.benign.r1), "Share of the queries whose nearest image has their class, in per cent, without an \
                                               attack."))
         }
     };
-    section("How are classes placed?", "Clean embeddings, without attack.", cards)
+    section("How are classes placed?", "Clean embeddings, without an attack.", cards)
 }
 
 /// A table in a card.
@@ -136,7 +136,7 @@ fn distances(geometry: &Geometry) -> Markup {
     let s = &geometry.spacing;
     let lead = match &s.sampling {
         Some(sampling) => format!("All pairs of {sampling}."),
-        None => format!("All pairs of {} items.", s.items),
+        None => format!("All pairs of {} images.", s.items),
     };
     let body = html! {
         (histogram(&s.histogram))

@@ -20,7 +20,7 @@ pub struct Geometry {
     pub model: ModelRecord,
     /// The images.
     pub data: Data,
-    /// Retrieval without attack, in per cent. NMI and AMI are left out.
+    /// Retrieval without an attack, in per cent. NMI and AMI are left out.
     pub benign: Benign,
     /// Budget of the attacks.
     pub suite: SuiteRecord,
@@ -40,7 +40,7 @@ pub struct Geometry {
     pub shifts: Vec<ShiftRow>,
     /// Some classes in the plane, by t-SNE where embeddings have more than two dimensions.
     pub map: ClassMap,
-    /// Reasons to distrust the result.
+    /// Findings.
     pub warnings: Vec<Warning>,
     /// Seconds that all of it took.
     pub seconds: f64,

@@ -129,11 +129,11 @@ pub(super) fn classes(geometry: &Geometry, most: usize) -> Grid {
             three(c.entanglement),
         ]
     };
-    let head = ["class", "nearest class", "items", "within", "to it", "ratio"];
+    let head = ["class", "nearest class", "images", "within", "to it", "ratio"];
     Grid::new(&head, &[0, 1], geometry.spacing.classes.iter().take(most).map(row))
 }
 
-/// The number of classes whose items are as far from each other as from another class.
+/// The number of classes whose images are as far from each other as from another class.
 pub(super) fn entangled(geometry: &Geometry) -> usize {
     geometry.spacing.classes.iter().filter(|c| c.entanglement >= 1.0).count()
 }

@@ -8,10 +8,10 @@ use crate::report::terminal::{Paint, table, width, wrap};
 use crate::report::{Output, Rendering, pretty};
 use std::path::Path;
 
-/// Every format; `-o` chooses by the file name's ending.
+/// Every format; `-o` chooses by the file name's extension.
 const FORMATS: &[Rendering<Geometry>] = &[("html", page::render), ("json", pretty)];
 
-/// Claims `path` for a geometry. Errors (exit code 2): unknown ending, folder missing or not writable.
+/// Claims `path` for a geometry. Errors (exit code 2): unknown extension, folder missing or not writable.
 pub fn open(path: &Path) -> Result<Output<Geometry>> {
     Output::open(path, FORMATS)
 }
@@ -46,7 +46,7 @@ pub fn terminal(geometry: &Geometry) -> String {
         (format!("queries of the classes on the map, {}:", budget(geometry)), shifts(geometry)),
         (
             format!(
-                "{} of {} classes are no farther from another class than their own items from each other; the most entangled:",
+                "{} of {} classes are no farther from another class than their own images from each other; the most entangled:",
                 entangled(geometry),
                 geometry.spacing.classes.len()
             ),

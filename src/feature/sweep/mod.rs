@@ -226,7 +226,9 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
         let (mut journal, resume) = journals.open(i + 1)?;
         let mut request = request.clone();
         (request.run.resume, request.seed) = (resume, seed);
-        let chosen = selection::choose(&request, &setup, &embedded.context, &embedded.queries)?;
+        // The sample follows the seed, as the trials do.
+        let queries = selection::queries(&request, &setup.suite, &embedded.context.gallery)?;
+        let chosen = selection::choose(&request, &setup, &embedded.context, &queries)?;
         let lent = surrogate.as_mut().map(SurrogateModel::lend);
         let planned = Planned::new(&request, &mut embedded, &setup, lent, chosen);
         let attacked = planned.attack(&request, &mut journal, &strong.of(&setup.plan), false)?;

@@ -19,7 +19,7 @@ pub struct Sweep {
     pub model: ModelRecord,
     /// The images.
     pub data: Data,
-    /// Retrieval without attack, in per cent.
+    /// Retrieval without an attack, in per cent.
     pub benign: Benign,
     /// Seed of the trials, the random starts and the resampling, where it does not vary.
     pub seed: u64,
@@ -58,7 +58,7 @@ pub struct SweepPoint {
     pub smallest: Option<Smallest>,
     /// ERS and ARS; absent if the suite lacks one of their attacks.
     pub scores: Scores,
-    /// Reasons to distrust the result.
+    /// Findings.
     pub warnings: Vec<Warning>,
     /// Time spent.
     pub timing: Timing,

@@ -11,10 +11,10 @@ use crate::report::view::Grid;
 use crate::report::{Output, Rendering, escape, pretty};
 use std::path::Path;
 
-/// Every format; `-o` chooses by the file name's ending.
+/// Every format; `-o` chooses by the file name's extension.
 const FORMATS: &[Rendering<Sweep>] = &[("html", page::render), ("json", pretty), ("csv", csv)];
 
-/// Claims `path` for a sweep. Errors (exit code 2): unknown ending, folder missing or not writable.
+/// Claims `path` for a sweep. Errors (exit code 2): unknown extension, folder missing or not writable.
 pub fn open(path: &Path) -> Result<Output<Sweep>> {
     Output::open(path, FORMATS)
 }

@@ -61,7 +61,7 @@ fn several_targets() {
         }
     }
     let error = select(&context, find("QA-"), 4, form, 5, &[0]).unwrap_err();
-    assert!(error.exit == Exit::Usage && error.message.contains("at least 400 items"), "{error}");
+    assert!(error.exit == Exit::Usage && error.message.contains("at least 400 images"), "{error}");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn queries_that_cannot_be_attacked_are_skipped_with_a_reason() {
         for code in ["LTM", "GTM"] {
             let found = skipped(&lone, code);
             assert_eq!((found.trials.len(), found.skipped.len()), (4, 1));
-            assert!(found.skipped[0].query == "2" && found.skipped[0].why.contains("no other item"));
+            assert!(found.skipped[0].query == "2" && found.skipped[0].why.contains("no other image"));
             assert_eq!(skipped(&one, code).trials.len(), 0);
         }
         for code in ["CA+", "CA-", "QA+", "QA-", "TMA", "ES"] {
@@ -85,7 +85,7 @@ fn queries_that_cannot_be_attacked_are_skipped_with_a_reason() {
         }
         // With four others none can leave the first four.
         let found = skipped(&lone, "GTT").skipped;
-        assert!(found.len() == 5 && found[0].why.contains("at most 4 items"), "{found:?}");
+        assert!(found.len() == 5 && found[0].why.contains("at most 4 images"), "{found:?}");
     }
 }
 
@@ -164,7 +164,7 @@ fn trial_files_come_back_as_they_were() {
         (second, &["CA+, row 2", "`nobody`"][..]),
         (r#""gtm":[{"query":"nobody"}]"#, &["GTM, row 1"]),
         (r#""ca+":[{"query":"item1"}]"#, &["`targets` must list"]),
-        (r#""tma":[{"query":"item1","targets":["item2","item3"]}]"#, &["one item"]),
+        (r#""tma":[{"query":"item1","targets":["item2","item3"]}]"#, &["one id"]),
         (r#""gtt":[{"query":"item1","targets":["item2"]}]"#, &["follows from the model"]),
         (r#""zz":[]"#, &["unknown attack `zz`"]),
         (r#""ca+":[{"quary":"item1"}]"#, &["quary"]),

@@ -124,7 +124,7 @@ fn images_in_parquet_are_read() {
     fs::copy(golden("galleries/pandas.parquet"), root.join("photos/gallery.parquet")).unwrap();
     let photos = open(&root.join("photos"), None);
     assert_eq!(summary(&photos), ["x: x/1.png", "y: y/2.png"]);
-    // A folder of pictures beside shards is no set of classes.
+    // A folder of images beside shards is no set of classes.
     images(&root, &["repository/assets/logo.png"]);
     fs::copy(shard("plain.parquet"), root.join("repository/0000.parquet")).unwrap();
     assert_eq!(open(&root.join("repository"), None).items.len(), 3);

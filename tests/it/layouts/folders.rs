@@ -1,4 +1,4 @@
-//! Folders of classes, of queries and gallery, and with a table of classes.
+//! Folders of classes, of queries and gallery, and with a list of classes.
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn query_and_gallery_are_folders() {
 }
 
 #[test]
-fn image_folders_have_their_classes_in_a_table() {
+fn image_folders_have_their_classes_in_a_list() {
     let root = Transcript::new(Temp::new());
     images(&root, &["flat/1.png", "flat/2.png", "split/test/1.png", "split/test/2.png", "split/train/3.png"]);
     root.write("flat/metadata.csv", "file_name,label\n1.png,x\n2.png,x\n");
@@ -88,7 +88,7 @@ fn image_folders_have_their_classes_in_a_table() {
     root.write("flat/labels.csv", "file_name,label\n1.png,x\n2.png,x\n");
     refused(&root, &root.join("flat"));
     refused_as(&root, Some("imagefolder"), &root.join("flat"), None);
-    // Class folders are recognised whatever a table says of captions.
+    // Class folders are recognised whatever a list says of captions.
     images(&root, &["folders/x/1.png", "folders/x/2.png"]);
     root.write("folders/metadata.csv", "file_name,caption\nx/1.png,one\nx/2.png,two\n");
     assert_eq!(summary(&open(&root.join("folders"), None)), ["x: x/1.png", "x: x/2.png"]);

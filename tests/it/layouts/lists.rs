@@ -1,9 +1,9 @@
-//! Lists of images with their classes: tables, text, COCO.
+//! Lists of images with their classes: rows and columns, text, COCO.
 
 use super::*;
 
 #[test]
-fn manifests_say_everything_in_rows() {
+fn lists_say_everything_in_rows() {
     let root = Transcript::new(Temp::new());
     let at = root.join("data.csv");
     images(&root, &["a.png", "b.png", "c, d.png"]);

@@ -41,7 +41,7 @@ fn pairs_of_a_table() {
     }
     refused_with(&root, &at, "pairs.csv", "path_a,path_c,same\n");
     refused_as(&root, None, &at, Some(Split::Test));
-    // Tables of single images stay single.
+    // Lists of single images stay single.
     let single = root.write("single.csv", "path,label\na/1.png,a\na/2.png,a\n");
     assert!(open(&single, None).pairs.is_empty());
     insta::assert_snapshot!(root.told());

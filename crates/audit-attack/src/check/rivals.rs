@@ -14,7 +14,9 @@ use super::plans::{self, Attack, NOISE_IMAGES, RANDOM_IMAGES, STEP_SIZES};
 use crate::{
     AttackContext, Bound, Draw, Event, ImageSource, Others, Passes, Plan, Reach, Room, Strong, Trial, measure,
 };
+use audit_base::numbers::mean;
 use audit_base::{Error, Result};
+use audit_gallery::data::file_value;
 use audit_model::Model;
 use audit_report::judge::mean::Mean;
 use audit_report::judge::score::Basis;
@@ -329,13 +331,8 @@ impl<'a> DoctorInput<'a> {
     }
 
     /// The worst comparison of some runs, each with its words, with the audit's own attack.
-    fn gravest(
-        &self,
-        severity: Severity,
-        runs: impl Iterator<Item = (String, Rc<Vec<Shot>>)>,
-        base: &[Shot],
-    ) -> Found {
-        let compared = runs.map(|(how, shots)| self.compared(severity, &how, &shots, base));
+    fn gravest(&self, runs: impl Iterator<Item = (String, Rc<Vec<Shot>>)>, base: &[Shot]) -> Found {
+        let compared = runs.map(|(how, shots)| self.compared(Severity::Warning, &how, &shots, base));
         compared.reduce(Found::or_graver).unwrap_or_else(unmeasured)
     }
 
@@ -397,11 +394,6 @@ fn clear(gains: &[Gain], least: f64) -> String {
     clear.map(|g| format!("{} {:.1}", g.what, g.by.value)).collect::<Vec<_>>().join(", ")
 }
 
-/// The mean of `values`; NaN if there are none.
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
 fn images_of(shots: &[Shot]) -> Vec<Vec<f32>> {
     shots.iter().map(|shot| shot.image.clone()).collect()
 }
@@ -412,7 +404,7 @@ pub(super) fn more_steps(p: &mut DoctorInput) -> Result<Found> {
         Some(_) => "ten times the work".to_string(),
     };
     let (more, base) = (p.run_all(plans::more_steps)?, p.base()?);
-    Ok(p.gravest(Severity::Warning, more.into_iter().map(|(_, shots)| (how.clone(), shots)), &base))
+    Ok(p.gravest(more.into_iter().map(|(_, shots)| (how.clone(), shots)), &base))
 }
 
 pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
@@ -422,7 +414,7 @@ pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
         return Ok(Found::not_checked(format!("the suite has {own} random starts itself"), ""));
     }
     let how = |plan: Plan| format!("{} more random starts", plan.restarts - own);
-    Ok(p.gravest(Severity::Warning, more.into_iter().map(|(plan, shots)| (how(plan), shots)), &base))
+    Ok(p.gravest(more.into_iter().map(|(plan, shots)| (how(plan), shots)), &base))
 }
 
 pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
@@ -433,7 +425,7 @@ pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
     let names: Vec<String> = STEP_SIZES.map(how).into_iter().chain(["adaptive steps".into()]).collect();
     let (others, base) = (p.run_all(plans::step_size)?, p.base()?);
     let shots = others.into_iter().map(|(_, shots)| shots);
-    Ok(p.gravest(Severity::Warning, names.into_iter().zip(shots), &base))
+    Ok(p.gravest(names.into_iter().zip(shots), &base))
 }
 
 pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
@@ -614,7 +606,7 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
         return Ok(Found::not_checked(why, ""));
     }
     let images: Vec<Vec<f32>> =
-        base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();
+        base.iter().map(|s| s.image.iter().map(|v| file_value(*v)).collect()).collect();
     let (_, points) = crate::losses(p.model.workers(), p.context, p.plan.form, p.trials, &images)?;
     let rounded: Vec<Shot> = (images.into_iter().zip(points.rows()).zip(p.trials).zip(base.iter()))
         .map(|(((image, point), trial), shot)| {

@@ -142,8 +142,8 @@ pub fn usual_passes(ensemble: Ensemble, effort: usize, trials: usize, room: Room
     usually(ensemble, |member| member.passes(effort, trials, room))
 }
 
-/// A quarter of the trials survive the first tier, and members for trials that come nearer to the goal hardly
-/// run.
+/// A quarter of the trials withstand the first tier, and members for trials that come nearer to the goal
+/// hardly run.
 fn usually(ensemble: Ensemble, work: impl Fn(&Member) -> usize) -> usize {
     let of = |tier: &&[Member]| tier.iter().filter(|m| !m.closing).map(&work).sum::<usize>();
     let first: usize = ensemble.iter().take(1).map(of).sum();

@@ -455,7 +455,7 @@ impl<'s> Chunk<'s> {
         }))
     }
 
-    /// Measures all trials without attack. A trial whose goal is reached already needs none.
+    /// Measures all trials without an attack. A trial whose goal is reached already needs none.
     fn without_attack(&mut self, watch: &mut Watch) -> Result<ControlFlow<()>> {
         let Strong { context, images, plan, .. } = *self.all;
         let gallery = &context.gallery;

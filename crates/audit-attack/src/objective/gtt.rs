@@ -19,14 +19,14 @@ pub const GTT: Objective = Objective {
         let nearest = query.context.gallery.nearest(&d, 1, ranked);
         let others = (0..query.context.gallery.len()).filter(|&i| ranked(i)).take(TOP + 1).count();
         Ok(match others {
-            0 => Targets::Skip("no item to rank"),
+            0 => Targets::Skip("no image to rank"),
             _ if others <= TOP => {
-                Targets::Skip("at most 4 items can be ranked, so that none can leave the first 4")
+                Targets::Skip("at most 4 images can be ranked, so that none can leave the first 4")
             }
             _ => Targets::Chosen(nearest),
         })
     },
-    loss: |context, form, trial| qa::loss(&context.gallery, form, trial, Aim::Last),
+    loss: |context, _, trial| qa::loss(&context.gallery, trial, Aim::Last),
     members: TRANSLOCATION,
     ..usual(&facts::GTT)
 };

@@ -40,9 +40,9 @@ pub const LTM: Objective = Objective {
 pub fn classes(query: &Query) -> Result<(), &'static str> {
     let class = query.context.gallery.labels[query.index];
     if query.context.gallery.labels[..query.context.gallery.len()].iter().all(|&l| l == class) {
-        Err("every item has the query's class")
+        Err("every image has the query's class")
     } else if query.context.gallery.positives(query.index).next().is_none() {
-        Err("no other item has the query's class")
+        Err("no other image has the query's class")
     } else {
         Ok(())
     }

@@ -21,7 +21,7 @@ pub const LAYOUT: Layout = Layout {
     }),
 };
 
-/// Whether there are images only, and no table that may have their classes.
+/// Whether there are images only, and no list that may have their classes.
 fn detect(path: &Path) -> bool {
     let top = path.is_dir().then(|| Contents::of(path).ok()).flatten();
     top.is_some_and(|top| {

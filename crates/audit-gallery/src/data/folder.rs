@@ -34,7 +34,7 @@ fn open(root: &Path) -> Result<Dataset> {
         let list = list.map_or("images.csv", String::as_str);
         let flat = if top.folders.is_empty() { "; --layout flat audits them without classes" } else { "" };
         return Err(Error::usage(format!(
-            "image {stray} lies directly in {shown}. Expected is {ABOUT}. Move the images into class folders, or name a table of them: \
+            "image {stray} lies directly in {shown}. Expected is {ABOUT}. Move the images into class folders, or name a list of them: \
              --data {}, with the columns path and label{flat}",
             root.join(list).display()
         )));
@@ -55,7 +55,7 @@ fn open(root: &Path) -> Result<Dataset> {
                 )),
                 None => Error::empty(format!(
                     "class folder {shown} holds no images ({}){}. Remove the folder or add images",
-                    format::endings().join(", "),
+                    format::extensions().join(", "),
                     inside.others.first().map_or(String::new(), |other| {
                         let unread = format::unread(inside.others.iter().map(String::as_str));
                         format!(
@@ -100,7 +100,7 @@ impl Contents {
             if name.as_encoded_bytes().starts_with(b".") || name == ARCHIVED {
                 continue;
             }
-            let is_image = Format::by_ending(&path).is_some_and(Format::is_read);
+            let is_image = Format::by_extension(&path).is_some_and(Format::is_read);
             // Follows symbolic links; a dangling one counts as a file and fails when it is read.
             let list = match path.is_dir() {
                 true => &mut listing.folders,

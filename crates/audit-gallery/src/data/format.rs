@@ -10,7 +10,7 @@ pub struct Format {
     /// Name in messages.
     pub name: &'static str,
     /// Extensions of its files, in lower case.
-    endings: &'static [&'static str],
+    extensions: &'static [&'static str],
     /// Whether these are the bytes of such a file. Supported formats are recognised by their decoder.
     matches: fn(&[u8]) -> bool,
     support: Support,
@@ -26,7 +26,7 @@ enum Support {
 
 const READ: Format = Format {
     name: "",
-    endings: &[],
+    extensions: &[],
     matches: |_| false,
     support: Support::Read { by: ImageFormat::Png, cut: |_| false },
 };
@@ -34,59 +34,59 @@ const READ: Format = Format {
 /// All known formats. To support another one, enable it in Cargo.toml's `image`, and make its row
 /// `Support::Read`.
 const FORMATS: &[Format] = &[
-    Format { name: "PNG", endings: &["png"], ..READ },
+    Format { name: "PNG", extensions: &["png"], ..READ },
     Format {
         name: "JPEG",
-        endings: &["jpg", "jpeg"],
+        extensions: &["jpg", "jpeg"],
         support: Support::Read { by: ImageFormat::Jpeg, cut: jpeg_is_cut },
         ..READ
     },
     Format {
         name: "WebP",
-        endings: &["webp"],
+        extensions: &["webp"],
         support: Support::Read { by: ImageFormat::WebP, cut: webp_is_cut },
         ..READ
     },
     Format {
         name: "BMP",
-        endings: &["bmp"],
+        extensions: &["bmp"],
         support: Support::Read { by: ImageFormat::Bmp, cut: |_| false },
         ..READ
     },
     Format {
         name: "TIFF",
-        endings: &["tif", "tiff"],
+        extensions: &["tif", "tiff"],
         support: Support::Read { by: ImageFormat::Tiff, cut: |_| false },
         ..READ
     },
     Format {
         name: "PNM",
-        endings: &["pgm", "ppm", "pbm", "pnm"],
+        extensions: &["pgm", "ppm", "pbm", "pnm"],
         support: Support::Read { by: ImageFormat::Pnm, cut: |_| false },
         ..READ
     },
     Format {
         name: "GIF",
-        endings: &["gif"],
+        extensions: &["gif"],
         support: Support::Read { by: ImageFormat::Gif, cut: gif_is_cut },
         ..READ
     },
     // Only version 2 of the format has a signature, at the end.
     Format {
         name: "TGA",
-        endings: &["tga"],
+        extensions: &["tga"],
         matches: |bytes| bytes.ends_with(b"TRUEVISION-XFILE.\0"),
         support: Support::Convert(None),
     },
     Format {
         name: "ICO",
-        endings: &["ico"],
+        extensions: &["ico"],
         matches: |bytes| bytes.starts_with(&[0, 0, 1, 0]),
         support: Support::Convert(None),
     },
     Format {
         name: "JPEG 2000",
-        endings: &["jp2", "j2k", "jpf", "jpx"],
+        extensions: &["jp2", "j2k", "jpf", "jpx"],
         matches: |bytes| {
             bytes.starts_with(b"\0\0\0\x0cjP  \r\n\x87\n") || bytes.starts_with(&[0xff, 0x4f, 0xff, 0x51])
         },
@@ -94,13 +94,13 @@ const FORMATS: &[Format] = &[
     },
     Format {
         name: "AVIF",
-        endings: &["avif"],
+        extensions: &["avif"],
         matches: |bytes| brand(bytes).is_some_and(|brand| brand.starts_with(b"avi")),
         support: Support::Convert(None),
     },
     Format {
         name: "HEIC",
-        endings: &["heic", "heif"],
+        extensions: &["heic", "heif"],
         matches: |bytes| {
             brand(bytes)
                 .is_some_and(|brand| [b"hei", b"hev", b"mif", b"msf"].iter().any(|of| brand.starts_with(*of)))
@@ -109,7 +109,7 @@ const FORMATS: &[Format] = &[
     },
     Format {
         name: "JPEG XL",
-        endings: &["jxl"],
+        extensions: &["jxl"],
         matches: |bytes| bytes.starts_with(&[0xff, 0x0a]) || bytes.starts_with(b"\0\0\0\x0cJXL "),
         support: Support::Convert(Some(["pillow-jxl-plugin", "pillow_jxl"])),
     },
@@ -122,9 +122,9 @@ fn brand(bytes: &[u8]) -> Option<&[u8]> {
 
 impl Format {
     /// The format of a file name's extension.
-    pub fn by_ending(name: &Path) -> Option<&'static Format> {
-        let ending = name.extension()?.to_str()?;
-        FORMATS.iter().find(|format| format.endings.iter().any(|known| known.eq_ignore_ascii_case(ending)))
+    pub fn by_extension(name: &Path) -> Option<&'static Format> {
+        let own = name.extension()?.to_str()?;
+        FORMATS.iter().find(|format| format.extensions.iter().any(|known| known.eq_ignore_ascii_case(own)))
     }
 
     /// Whether the format is supported.
@@ -152,14 +152,14 @@ fn convert(import: &str, change: &str) -> String {
 }
 
 /// The extensions of supported files.
-pub fn endings() -> Vec<&'static str> {
-    FORMATS.iter().filter(|format| format.is_read()).flat_map(|format| format.endings).copied().collect()
+pub fn extensions() -> Vec<&'static str> {
+    FORMATS.iter().filter(|format| format.is_read()).flat_map(|format| format.extensions).copied().collect()
 }
 
 /// The unsupported formats among files, by their extensions: names and advice. `None` if there are none.
 pub fn unread<'n>(files: impl Iterator<Item = &'n str>) -> Option<String> {
     let mut unread: Vec<&Format> = Vec::new();
-    for format in files.filter_map(|file| Format::by_ending(Path::new(file))) {
+    for format in files.filter_map(|file| Format::by_extension(Path::new(file))) {
         if !format.is_read() && !unread.iter().any(|known| known.name == format.name) {
             unread.push(format);
         }
@@ -196,8 +196,8 @@ pub const CUT: &str =
 
 /// Why a file can't be decoded, and advice. `by`: the format that the decoder recognised.
 pub fn why(error: &ImageError, by: Option<ImageFormat>, bytes: &[u8], path: &Path) -> String {
-    let by_ending = || Format::by_ending(path).filter(|format| by.is_none() && !format.is_read());
-    if let Some(format) = FORMATS.iter().find(|format| (format.matches)(bytes)).or_else(by_ending) {
+    let by_extension = || Format::by_extension(path).filter(|format| by.is_none() && !format.is_read());
+    if let Some(format) = FORMATS.iter().find(|format| (format.matches)(bytes)).or_else(by_extension) {
         return format!("its format is {}, which is not read. {}", format.name, format.way_out());
     }
     if let Some((_, what)) = STRANGERS.iter().find(|(start, _)| bytes.trim_ascii_start().starts_with(start)) {

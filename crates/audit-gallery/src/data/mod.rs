@@ -16,9 +16,9 @@ mod folder;
 mod format;
 mod idx;
 mod image;
+mod image_list;
 mod inshop;
 mod listing;
-mod manifest;
 mod mat;
 mod msmt;
 mod omniglot;
@@ -44,7 +44,9 @@ pub use format::unread;
 pub use image::{decode, jpeg, picture, png};
 pub use options::{Axes, Channels, Interpolation, Role};
 pub use partition::Partition;
-pub use photograph::{Photograph, QUALITIES, Resampling, file_of, file_value, grey_level, resized};
+pub use photograph::{
+    GREY_LEVEL, Photograph, QUALITIES, Resampling, file_of, file_value, grey_level, resized,
+};
 pub use properties::Properties;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -79,8 +81,19 @@ pub struct Layout {
 enum Open {
     /// By split; `None`: the one on which papers evaluate.
     Split(fn(&Path, Option<Split>) -> Result<Dataset>),
-    /// By the columns of a table, which may be named.
+    /// By the columns of a list, which may be named.
     Columns(fn(&Path, &Wanted) -> Result<Dataset>),
+}
+
+/// The layout of a benchmark's archive: a folder with a split, whose papers stretch images.
+const fn benchmark(
+    name: &'static str,
+    about: &'static str,
+    detect: fn(&Path) -> bool,
+    open: fn(&Path, Option<Split>) -> Result<Dataset>,
+) -> Layout {
+    let open = Open::Split(open);
+    Layout { name, about, takes_file: false, stretched: true, detect, has_splits: |_| true, open }
 }
 
 /// Options for reading images.
@@ -90,7 +103,7 @@ pub struct Wanted {
     pub layout: Option<String>,
     /// Split; `None`: the one on which papers evaluate.
     pub split: Option<Split>,
-    /// Column of the images in a table; `None`: by its usual names.
+    /// Column of the images in a list or in Parquet files; `None`: by its usual names.
     pub image_column: Option<String>,
     /// Column of the classes; `None`: by its usual names.
     pub label_column: Option<String>,
@@ -127,13 +140,13 @@ pub const LAYOUTS: &[Layout] = &[
     tar::LAYOUT,
     parquet::LAYOUT,
     coco::LAYOUT,
-    manifest::METADATA,
-    manifest::LAYOUT,
+    image_list::METADATA,
+    image_list::LAYOUT,
     flat::LAYOUT,
     folder::LAYOUT,
 ];
 
-/// A part of a benchmark.
+/// A split of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
@@ -183,7 +196,7 @@ pub enum Resize {
     Shorter(usize),
 }
 
-/// One image.
+/// An image, or an embedding without pixels.
 #[derive(Clone, Debug)]
 pub struct Item {
     /// Name within the data set, `class/file` or the path in a list: unique, and the same on every machine.
@@ -230,7 +243,7 @@ enum Part {
     Whole,
     /// A file in an archive: its first byte and its length.
     Bytes { from: u64, length: u64 },
-    /// The value of a table's column in a row, counted from 0.
+    /// The value of a Parquet column in a row, counted from 0.
     Value(Arc<BytesColumn>, usize),
     /// A box in the decoded image: left, top, right, bottom, in pixels; right and bottom are exclusive.
     Box([u32; 4]),
@@ -353,7 +366,7 @@ impl Pixels {
     /// Rounded to whole grey levels, if the model needs them.
     fn settled(mut self, prep: &Preparation) -> Pixels {
         if prep.whole_levels {
-            self.data.iter_mut().for_each(|v| *v = (*v * 255.0).round() / 255.0);
+            self.data.iter_mut().for_each(|v| *v = file_value(*v));
         }
         self
     }
@@ -424,10 +437,10 @@ impl Dataset {
         };
         if !layout.takes_file && !path.is_dir() {
             let about = layout.about;
-            let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
-            return Err(Error::usage(match ending.to_str().unwrap_or_default() {
-                ending @ ("zip" | "gz" | "tgz" | "zst" | "xz" | "7z" | "rar") => {
-                    format!("data {shown} is a {ending} archive. Unpack it and give the folder: {about}")
+            let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+            return Err(Error::usage(match extension.to_str().unwrap_or_default() {
+                extension @ ("zip" | "gz" | "tgz" | "zst" | "xz" | "7z" | "rar") => {
+                    format!("data {shown} is a {extension} archive. Unpack it and give the folder: {about}")
                 }
                 _ => format!("data {shown} is a file. Expected is a folder: {about}"),
             }));
@@ -543,8 +556,8 @@ impl Dataset {
                     _ => self.source.clone(),
                 };
                 Error::usage(format!(
-                    "{place}: query `{id}` has class `{label}`, of which {name} holds no item. Its classes are {some}{more}. \
-                     Add items of it to the gallery, or remove the query"
+                    "{place}: query `{id}` has class `{label}`, of which {name} holds no embedding. Its classes are {some}{more}. \
+                     Add embeddings of it to the gallery, or remove the query"
                 ))
             })?;
             items.push(Item { id, class, origin });

@@ -1,4 +1,4 @@
-//! Verification: a list of pairs of images, with one identity or two. As a table, or as `pairs.txt` of LFW
+//! Verification: a list of pairs of images, with one identity or two. With columns, or as `pairs.txt` of LFW
 //! (Huang et al., "Labeled Faces in the Wild", 2007).
 
 use super::listing::{ListedImage, Listing, Rows, SourceLine, first_lines, image_of, root, trimmed};
@@ -45,7 +45,7 @@ const NUMBER: &str = "imagenum1";
 /// Folders of LFW's images beside the list, by archive.
 const FOLDERS: [&str; 5] = ["", "lfw", "lfw_funneled", "lfw-deepfunneled", "lfw_align"];
 /// Extensions of LFW's images. The published ones are JPEG.
-const ENDINGS: [&str; 4] = ["jpg", "jpeg", "png", "bmp"];
+const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "bmp"];
 /// Maximum number of pairs. Resampling more would take minutes.
 const MAX_PAIRS: usize = 1_000_000;
 
@@ -219,9 +219,9 @@ impl Pairs {
             let [a, b] = sides.map(|(name, number)| -> Result<Side> {
                 let number = place.number("the number of an image", number, 1)?;
                 let stem = format!("{name}/{name}_{number:04}");
-                let path = |ending: &str| images.join(format!("{stem}.{ending}"));
-                let existing = ENDINGS.iter().map(|e| path(e)).find(|path| path.exists());
-                let path = existing.unwrap_or_else(|| path(ENDINGS[0]));
+                let path = |extension: &str| images.join(format!("{stem}.{extension}"));
+                let existing = EXTENSIONS.iter().map(|e| path(e)).find(|path| path.exists());
+                let path = existing.unwrap_or_else(|| path(EXTENSIONS[0]));
                 Ok((stem, path, Some(name.into())))
             });
             self.add(place, [a?, b?], same, None)?;

@@ -1,8 +1,8 @@
 //! Parquet files with images and their classes, as Hugging Face's `datasets` writes them. The images stay in
 //! the files: a row group is decoded when one of its images is read.
 
+use super::image_list::{FORM, gather};
 use super::listing::{Listing, named};
-use super::manifest::{FORM, gather};
 use super::shards::{self, Shards};
 use super::table::Table;
 use super::{Dataset, Layout, Open, Part, Wanted};
@@ -19,30 +19,31 @@ pub const LAYOUT: Layout = Layout {
     about: ABOUT,
     takes_file: true,
     stretched: false,
-    detect: |path| Shards::are_at(path, ENDING),
+    detect: |path| Shards::are_at(path, EXTENSION),
     has_splits: |path| {
-        let first = || shards::files(path, ENDING).first().is_some_and(|file| has_split(file));
-        Shards::have_splits(path, ENDING) || first()
+        let first = || shards::files(path, EXTENSION).first().is_some_and(|file| has_split(file));
+        Shards::have_splits(path, EXTENSION) || first()
     },
     open: Open::Columns(open),
 };
 
-const ENDING: &str = shards::PARQUET;
-/// The table's column of images.
+const EXTENSION: &str = shards::PARQUET;
+/// The column of images.
 const PATH: &str = "path";
 /// Key under which `datasets` describes the columns.
 const FEATURES: &str = "huggingface";
 
 fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
     // The names of files state the split, or a column does.
-    let by_files = Shards::have_splits(path, ENDING);
-    let shards = Shards::of(path, ENDING, wanted.split.filter(|_| by_files))
-        .ok_or_else(|| Shards::missing(path, ENDING, wanted.split, ABOUT))?;
+    let by_files = Shards::have_splits(path, EXTENSION);
+    let shards = Shards::of(path, EXTENSION, wanted.split.filter(|_| by_files))
+        .ok_or_else(|| Shards::missing(path, EXTENSION, wanted.split, ABOUT))?;
     let mut listing = Listing::default();
     let (mut notes, mut by_rows) = (shards.notes.clone(), false);
-    let kept = Arc::default();
+    let cache = Arc::default();
     for (file, name) in shards.taken.iter().zip(&shards.names) {
-        let of_file = list(file, name, wanted, by_files, &mut listing, &kept).map_err(|e| shards.wrong(e))?;
+        let of_file =
+            list(file, name, wanted, by_files, &mut listing, &cache).map_err(|e| shards.wrong(e))?;
         by_rows |= of_file.has("split");
         notes.extend(of_file.notes());
     }
@@ -56,19 +57,19 @@ fn has_split(file: &Path) -> bool {
     names.is_ok_and(|table| table.names().iter().any(|name| name.eq_ignore_ascii_case("split")))
 }
 
-/// Lists the images of a file, and returns its table. `shown` is its name in ids. `by_files` says that the
-/// names of files state the split. `kept` caches row groups of all files of the data set.
+/// Lists the images of a file, and returns its rows. `shown` is its name in ids. `by_files` says that the
+/// names of files state the split. `cache` has row groups of all files of the data set.
 fn list(
     path: &Path,
     shown: &str,
     wanted: &Wanted,
     by_files: bool,
     listing: &mut Listing,
-    kept: &Arc<RowGroups>,
+    cache: &Arc<RowGroups>,
 ) -> Result<Table> {
     let file = ParquetTable::open(path, ABOUT)?;
     let images = images(&file, wanted.image_column.as_deref())?;
-    let values = Arc::new(file.column(&images, kept));
+    let values = Arc::new(file.column(&images, cache));
     let empty = file.empty(&values)?;
     let column = images.split('.').next().unwrap_or(&images);
     let header: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
@@ -103,7 +104,7 @@ fn list(
         if empty.binary_search(&row).is_ok() {
             return Err(record
                 .place
-                .wrong(format!("column `{images}` is empty. Write the files of the images into the table")));
+                .wrong(format!("column `{images}` is empty. Write the files of the images into it")));
         }
         Ok((record.need(PATH)?.to_owned(), path.into(), Part::Value(values.clone(), row)))
     })?;

@@ -39,8 +39,8 @@ impl Shards {
     /// The files of this extension at `path`: the path itself, those in a list, those in the folder, or those
     /// in its folder `data`; `None` without any. If some names contain `train`, they are the train split, and
     /// the others are for evaluation.
-    pub fn of(path: &Path, ending: &str, split: Option<Split>) -> Option<Shards> {
-        let all = files(path, ending);
+    pub fn of(path: &Path, extension: &str, split: Option<Split>) -> Option<Shards> {
+        let all = files(path, extension);
         let is_training = training(&all);
         let both = all.iter().any(|shard| is_training(shard)) && !all.iter().all(|shard| is_training(shard));
         let (taken, others): (Vec<_>, Vec<_>) = match (split, both) {
@@ -76,21 +76,21 @@ impl Shards {
 
     /// Whether `path` is a data set of shards. A file of this extension beside class folders, such as the
     /// stored embeddings of their images, is none.
-    pub fn are_at(path: &Path, ending: &str) -> bool {
+    pub fn are_at(path: &Path, extension: &str) -> bool {
         let of_class = |(name, folder): &(String, PathBuf)| {
             name != INNER && Contents::of(folder).is_ok_and(|inside| !inside.images.is_empty())
         };
         let classes = |inside: Contents| inside.folders.iter().filter(|folder| of_class(folder)).count();
         let has_classes = || Contents::of(path).is_ok_and(|inside| classes(inside) > 1);
-        Shards::of(path, ending, None).is_some() && !(path.is_dir() && has_classes())
+        Shards::of(path, extension, None).is_some() && !(path.is_dir() && has_classes())
     }
 
     /// The error if [`Shards::of`] finds none: there are no files, or none of the split.
-    pub fn missing(path: &Path, ending: &str, split: Option<Split>, about: &str) -> Error {
-        match split.filter(|_| !files(path, ending).is_empty()) {
-            None => missing(&path.join(format!("0000.{ending}")), about),
+    pub fn missing(path: &Path, extension: &str, split: Option<Split>, about: &str) -> Error {
+        match split.filter(|_| !files(path, extension).is_empty()) {
+            None => missing(&path.join(format!("0000.{extension}")), about),
             Some(split) => Error::usage(format!(
-                "{}: none of its .{ending} files is of the {split} split. Those whose names contain `train` are for training, and the \
+                "{}: none of its .{extension} files is of the {split} split. Those whose names contain `train` are for training, and the \
                  others for evaluation. Leave --split out, or name other files",
                 path.display()
             )),
@@ -98,8 +98,8 @@ impl Shards {
     }
 
     /// Whether there are shards of the train split.
-    pub fn have_splits(path: &Path, ending: &str) -> bool {
-        let all = files(path, ending);
+    pub fn have_splits(path: &Path, extension: &str) -> bool {
+        let all = files(path, extension);
         let is_training = training(&all);
         all.iter().any(|shard| is_training(shard))
     }
@@ -120,13 +120,13 @@ fn training(all: &[PathBuf]) -> impl Fn(&Path) -> bool + use<> {
 }
 
 /// The files of this extension at `path`, as [`Shards::of`] finds them.
-pub fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
+pub fn files(path: &Path, extension: &str) -> Vec<PathBuf> {
     let fits = |path: &PathBuf| {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        !hidden && path.is_file() && path.extension().is_some_and(|own| own.eq_ignore_ascii_case(ending))
+        !hidden && path.is_file() && path.extension().is_some_and(|own| own.eq_ignore_ascii_case(extension))
     };
     if is_list(path) {
-        return listed(path, ending).unwrap_or_default();
+        return listed(path, extension).unwrap_or_default();
     }
     if !path.is_dir() {
         return Some(path.to_path_buf()).filter(fits).into_iter().collect();
@@ -143,17 +143,17 @@ pub fn files(path: &Path, ending: &str) -> Vec<PathBuf> {
 
 /// Whether a file lists shards, and not images.
 pub fn lists(path: &Path) -> bool {
-    is_list(path) && [TAR, PARQUET].iter().any(|ending| listed(path, ending).is_some())
+    is_list(path) && [TAR, PARQUET].iter().any(|extension| listed(path, extension).is_some())
 }
 
 /// The shards listed in a file, one per line, in the file's folder; `None` if a line names anything else.
-fn listed(list: &Path, ending: &str) -> Option<Vec<PathBuf>> {
+fn listed(list: &Path, extension: &str) -> Option<Vec<PathBuf>> {
     let text = files::read_text(list, LIST).ok()?;
     let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).filter(|line| !line.is_empty());
     let folder = list.parent().unwrap_or(Path::new(""));
     let mut all = Vec::new();
     for line in lines {
-        if !Path::new(line).extension()?.eq_ignore_ascii_case(ending) {
+        if !Path::new(line).extension()?.eq_ignore_ascii_case(extension) {
             return None;
         }
         all.extend(expand(line, MOST - all.len())?.into_iter().map(|name| folder.join(name)));

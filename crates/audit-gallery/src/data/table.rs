@@ -1,5 +1,5 @@
-//! Tables of named columns that list images: CSV with any of the usual separators, lists without a header,
-//! JSON Lines.
+//! The rows and columns of lists of images, lists of pairs, and ids beside an array: CSV with any of the
+//! usual separators, lists without a header, JSON Lines.
 //!
 //! Unambiguous tables are read. If a table could mean two things, the error names its columns.
 
@@ -68,7 +68,7 @@ pub struct Form {
     pub about: &'static str,
 }
 
-/// A table that lists images.
+/// The rows and columns of a list.
 pub struct Table {
     path: PathBuf,
     body: Body,
@@ -444,7 +444,7 @@ fn bare_columns(fields: &[String], folder: &Path, form: &Form) -> Option<&'stati
 
 /// Whether a text ends with an image's extension.
 pub fn is_image(text: &str) -> bool {
-    Format::by_ending(Path::new(text)).is_some()
+    Format::by_extension(Path::new(text)).is_some()
 }
 
 /// Whether the first line of a table names one of these columns of `form`, or is a row of a list without a

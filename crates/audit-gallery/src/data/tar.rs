@@ -2,8 +2,8 @@
 //! are read as streams of headers; only the positions of images stay in memory.
 
 use super::format::Format;
+use super::image_list::LABELS;
 use super::listing::{ListedImage, Listing};
-use super::manifest::LABELS;
 use super::shards::{self, Shards};
 use super::table::{Column, Form, scalars};
 use super::{Dataset, Layout, Open, Part, Wanted};
@@ -20,12 +20,12 @@ pub const LAYOUT: Layout = Layout {
     about: ABOUT,
     takes_file: true,
     stretched: false,
-    detect: |path| Shards::are_at(path, ENDING),
-    has_splits: |path| Shards::have_splits(path, ENDING),
+    detect: |path| Shards::are_at(path, EXTENSION),
+    has_splits: |path| Shards::have_splits(path, EXTENSION),
     open: Open::Columns(open),
 };
 
-const ENDING: &str = shards::TAR;
+const EXTENSION: &str = shards::TAR;
 
 /// The label of a sample in its JSON file.
 const LABEL: Form = Form {
@@ -44,8 +44,8 @@ fn open(path: &Path, wanted: &Wanted) -> Result<Dataset> {
             path.display()
         )));
     }
-    let shards = Shards::of(path, ENDING, wanted.split)
-        .ok_or_else(|| Shards::missing(path, ENDING, wanted.split, ABOUT))?;
+    let shards = Shards::of(path, EXTENSION, wanted.split)
+        .ok_or_else(|| Shards::missing(path, EXTENSION, wanted.split, ABOUT))?;
     let mut listing = Listing::default();
     let mut notes = shards.notes.clone();
     for (shard, name) in shards.taken.iter().zip(&shards.names) {
@@ -62,7 +62,7 @@ struct Sample {
     image: Option<(String, Part)>,
     class: Option<String>,
     /// The extensions of its files.
-    endings: Vec<String>,
+    extensions: Vec<String>,
 }
 
 /// Lists the samples of an archive, and returns a note if it may be cut off. `shown` is its name in ids.
@@ -73,24 +73,24 @@ fn list(shard: &Path, shown: &str, wanted: &Wanted, listing: &mut Listing) -> Re
         let file = name.rsplit('/').next().unwrap_or(&name);
         // Hidden files that a Mac adds to archives.
         let Some(dot) = file.find('.').filter(|&dot| dot > 0) else { continue };
-        let (key, ending) = name.split_at(name.len() - file.len() + dot);
-        let ending = ending[1..].to_lowercase();
+        let (key, extension) = name.split_at(name.len() - file.len() + dot);
+        let extension = extension[1..].to_lowercase();
         if key != sample.key {
             std::mem::replace(&mut sample, Sample { key: key.into(), ..Sample::default() })
                 .finish(shard, shown, listing)?;
         }
         let wrong = |what: String| Error::usage(format!("{}, `{name}`: {what}", shard.display()));
-        if Format::by_ending(Path::new(&name)).is_some() {
+        if Format::by_extension(Path::new(&name)).is_some() {
             if let Some((other, _)) = &sample.image {
                 return Err(wrong(format!(
                     "`{other}` is an image of the same sample. Leave one image in each sample"
                 )));
             }
             sample.image = Some((name.clone(), Part::Bytes { from, length }));
-        } else if ending == "cls" && wanted.label_column.is_none() {
+        } else if extension == "cls" && wanted.label_column.is_none() {
             let class = archive.text(from, length).map_err(wrong)?;
             sample.class = Some(class.trim().to_owned()).filter(|class| !class.is_empty());
-        } else if ending == "json" && sample.class.is_none() {
+        } else if extension == "json" && sample.class.is_none() {
             let text = archive.text(from, length).map_err(wrong)?;
             let object =
                 serde_json::from_str(&text).map_err(|e| wrong(format!("expected a JSON object: {e}")))?;
@@ -100,7 +100,7 @@ fn list(shard: &Path, shown: &str, wanted: &Wanted, listing: &mut Listing) -> Re
                 Err(what) => return Err(wrong(what)),
             };
         }
-        sample.endings.push(ending);
+        sample.extensions.push(extension);
     }
     sample.finish(shard, shown, listing)?;
     Ok((!archive.ended).then(|| format!("{}: it has no end mark, and may be cut off", shard.display())))
@@ -111,9 +111,9 @@ impl Sample {
         let Some((name, part)) = self.image else { return Ok(()) };
         let id = format!("{shown}/{name}");
         let class = self.class.unwrap_or_else(|| {
-            let (shard, endings) = (shard.display(), self.endings.join(", "));
+            let (shard, extensions) = (shard.display(), self.extensions.join(", "));
             let what = format!(
-                "{shard}, sample `{}`: its files say no class: {endings}. Expected is {ABOUT}",
+                "{shard}, sample `{}`: its files say no class: {extensions}. Expected is {ABOUT}",
                 self.key
             );
             listing.lacks_a_class(&id, what)

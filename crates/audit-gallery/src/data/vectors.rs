@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-const NPY: &str = "a .npy file of float32 or float64 [items, dimensions], and beside it a .csv file of the same name with \
-                   the columns id and label, and optionally camera: one row per item, in order";
+const NPY: &str = "a .npy file of float32 or float64 [embeddings, dimensions], and beside it a .csv file of the same name with \
+                   the columns id and label, and optionally camera: one row per embedding, in order";
 const PARQUET: &str = "a .parquet file with the columns id, label, embedding (lists of floats, all of one length), and \
                        optionally camera";
 
@@ -32,14 +32,14 @@ pub struct Vectors {
 /// (exit code 2) name the file and the row.
 pub fn read(path: &Path) -> Result<Vectors> {
     let shown = path.display();
-    let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
-    let vectors = match ending.to_str() {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    let vectors = match extension.to_str() {
         Some("npy") => from_npy(path),
         Some("parquet") => from_parquet(path),
         _ => Err(Error::usage(format!("--gallery {shown}: expected is {PARQUET}, or {NPY}"))),
     }?;
     if vectors.embeddings.nrows() == 0 {
-        let expected = if ending == "npy" { NPY } else { PARQUET };
+        let expected = if extension == "npy" { NPY } else { PARQUET };
         return Err(Error::usage(format!("{shown}: it holds no rows; expected {expected}")));
     }
     let mut rows = vectors.embeddings.rows().into_iter();
@@ -66,13 +66,13 @@ pub struct ForeignTargets {
 /// 2) name the file and the row.
 pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
     let shown = path.display();
-    let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
-    let (ids, embeddings) = match ending.to_str() {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    let (ids, embeddings) = match extension.to_str() {
         Some("npy") => {
             let embeddings = read_npy(path)
                 .map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {TARGETS}")))?;
             const COLUMNS: [Column; 1] = [Column::required("id")];
-            let table = read_table_beside(path, &Form { columns: &COLUMNS, bare: &[], about: TARGETS })?;
+            let table = read_list_beside(path, &Form { columns: &COLUMNS, bare: &[], about: TARGETS })?;
             let ids = table
                 .records()
                 .map(|record| Ok(record?.need("id")?.to_owned()))
@@ -189,7 +189,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
     const COLUMNS: [Column; 3] =
         [Column::required("id"), Column::required("label"), Column::optional("camera")];
-    let table = read_table_beside(path, &Form { columns: &COLUMNS, bare: &[], about: NPY })?;
+    let table = read_list_beside(path, &Form { columns: &COLUMNS, bare: &[], about: NPY })?;
     let mut seen: HashMap<String, usize> = HashMap::new();
     for record in table.records() {
         let record = record?;
@@ -212,8 +212,8 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     Ok(Vectors { embeddings, ids, labels, cameras })
 }
 
-/// The table beside an array. It only names items, so an unknown column is an error.
-fn read_table_beside(path: &Path, form: &Form) -> Result<Table> {
+/// The list beside an array. It only names items, so an unknown column is an error.
+fn read_list_beside(path: &Path, form: &Form) -> Result<Table> {
     let path = path.with_extension("csv");
     let table = Table::read(&path, form, &[])?;
     match table.unread().first() {

@@ -107,7 +107,7 @@ pub fn benign(
         all.iter().copied().zip(ranks_by_query).filter(|(_, ranks)| !ranks.is_empty()).unzip();
     if ranks.is_empty() {
         return Err(Error::empty(format!(
-            "none of the {} queries shares its class with an item it may rank: retrieval needs classes of at least 2 \
+            "none of the {} queries shares its class with an image it may rank: retrieval needs classes of at least 2 \
              images",
             all.len()
         )));
@@ -115,13 +115,13 @@ pub fn benign(
     let mean = |of: &dyn Fn(&[usize]) -> f64| {
         100.0 * (ranks.iter().map(|r| of(r)).sum::<f64>() / ranks.len() as f64)
     };
-    let recall = |k: usize| mean(&|r| f64::from(u8::from(r[0] < k)));
+    let recall = |k: usize| mean(&|r| f64::from(r[0] < k));
     // Queries, and sums of R@1 and mAP@R.
     let mut classes: BTreeMap<usize, (usize, [f64; 2])> = BTreeMap::new();
     for (&query, ranks) in queries.iter().zip(&ranks) {
         let (count, sums) = classes.entry(gallery.labels[query]).or_default();
         *count += 1;
-        sums[0] += f64::from(u8::from(ranks[0] < 1));
+        sums[0] += f64::from(ranks[0] < 1);
         sums[1] += ap_at_r(ranks);
     }
     let classes = classes.into_iter().map(|(label, (queries, sums))| {

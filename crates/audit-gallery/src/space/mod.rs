@@ -185,6 +185,11 @@ pub fn product<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B]) -> f6
     sum_over(a, b, |x, y| x * y)
 }
 
+/// The cosine of the angle between two vectors; 0 if one of them is zero.
+pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    product(a, b) / (product(a, a) * product(b, b)).sqrt().max(f64::MIN_POSITIVE)
+}
+
 /// Σ f(a_i, b_i) in `f64`, in eight partial sums that the compiler vectorises. Indexed, because the release
 /// build inlines no iterator adapter of another codegen unit, and these took most of the time.
 #[inline]
@@ -250,7 +255,7 @@ impl Gallery {
         }
         if n < 2 {
             return Err(Error::empty(format!(
-                "a gallery of {n} item(s) has nothing to rank: give at least 2 images"
+                "a gallery of {n} image(s) has nothing to rank: give at least 2 images"
             )));
         }
         if let Some(bad) =
@@ -265,7 +270,7 @@ impl Gallery {
         let index = NameIndex::of(n, name);
         if let Some((i, first)) = index.twice(name) {
             return Err(Error::usage(format!(
-                "two images are called `{}` (items {first} and {i}): names must be unique",
+                "two images are called `{}` (numbers {first} and {i}): names must be unique",
                 ids[i]
             )));
         }
@@ -314,13 +319,13 @@ impl Gallery {
             )));
         }
         if size < 1 || all < 2 {
-            return Err(Error::empty(format!("a gallery of {size} item(s) has nothing to rank")));
+            return Err(Error::empty(format!("a gallery of {size} image(s) has nothing to rank")));
         }
         self.size = size;
         self.queries = (0..all).filter(|&i| roles[i] != Role::Gallery).collect();
         self.cameras = if cameras.iter().any(Option::is_some) { cameras } else { Vec::new() };
         if self.queries.is_empty() {
-            return Err(Error::empty("no item is a query, so there is nothing to search for"));
+            return Err(Error::empty("no image is a query, so there is nothing to search for"));
         }
         Ok(self)
     }

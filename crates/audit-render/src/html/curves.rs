@@ -1,5 +1,5 @@
 //! Curves: how R@1 falls from member to member of the strong search, how far each attack gets on how many
-//! queries, and retrieval without attack by depth.
+//! queries, and retrieval without an attack by depth.
 
 use super::page::{folded, line};
 use crate::headline::for_recall;
@@ -129,8 +129,8 @@ fn retrieval(report: &Report) -> Option<Markup> {
     let points: Vec<(f64, f64)> = curve.iter().map(|p| (place(p.k), p.value)).collect();
     let text = [
         format!("R@{} {:.1}", first.k, first.value),
-        "without attack, by depth".into(),
+        "without an attack, by depth".into(),
         format!("R@{} {:.1}", last.k, last.value),
     ];
-    Some(line("R@k without attack", &points, &text))
+    Some(line("R@k without an attack", &points, &text))
 }

@@ -295,6 +295,12 @@ fn measured(report: &Report) -> Markup {
         rows.insert(1, ("Crafted", html! { (capital(&text)) "." }));
     }
     rows.extend(report.command.as_ref().map(|c| ("Command", html! { code { (c) } })));
-    let lead = "Intervals: bootstrap over queries, the same resamples for all attacks.";
-    conditions(m, Some(&report.data), rows, lead)
+    let of = if report.data.has_classes() { "of these classes" } else { "like these" };
+    let lead = format!(
+        "95 % intervals are for new queries {of}. {} at every ε, and clean R@1 of a sample: Wilson. The \
+         weakest classes and groups: Clopper and Pearson. All others: bootstrap over queries, the same \
+         resamples for all attacks, unless the text beside them says otherwise.",
+        capital(Quantity::robust(report).label)
+    );
+    conditions(m, Some(&report.data), rows, &lead)
 }

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use audit_report::record::Measures;
 
-    /// A hit of TMIN says that the nearest item is not of the named class.
+    /// A hit of TMIN says that the nearest image is not of the named class.
     #[test]
     fn a_query_that_resists_a_named_class_need_not_be_correct() {
         let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };

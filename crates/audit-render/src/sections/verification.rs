@@ -21,7 +21,7 @@ fn page(report: &Report) -> Markup {
     };
     section(
         "Whom does it accept?",
-        "Decisions at a threshold, without attack and after the attacks.",
+        "Decisions at a threshold, without an attack and after the attacks.",
         content,
     )
 }
@@ -44,7 +44,8 @@ fn content(report: &Report, _: Medium) -> Content {
         report.suite.threshold.map_or("threshold not stated".into(), |stated| stated.to_string()),
     );
     let clean = format!(
-        "without attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; intervals resample these",
+        "without an attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; \
+         intervals resample these as if no two shared an image",
         found.far,
         found.tar,
         within(found.tar_interval, 1),
@@ -55,7 +56,7 @@ fn content(report: &Report, _: Medium) -> Content {
     );
     let folds = found.folds.as_ref().map(|folds| {
         format!(
-            "without attack, by LFW's protocol: accuracy {:.2} ± {:.2} %, the mean over {} folds and its standard error; each fold is decided at \
+            "without an attack, by LFW's protocol: accuracy {:.2} ± {:.2} %, the mean over {} folds and its standard error; each fold is decided at \
              the threshold that is best on the others",
             folds.mean,
             folds.standard_error,

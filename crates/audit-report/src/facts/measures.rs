@@ -7,7 +7,7 @@ pub struct Measured {
     pub name: &'static str,
     /// Whether the script of the evidence can confirm it.
     pub confirmed: bool,
-    /// Whether the perturbed image is an item of the gallery, and its targets are queries.
+    /// Whether the perturbed image is an image of the gallery, and its targets are queries.
     pub moves_candidate: bool,
     /// Whether the objective aims at foreign targets if there are any.
     pub takes_foreign: bool,
@@ -15,13 +15,13 @@ pub struct Measured {
     pub decides: bool,
     /// Whether it is the order of several targets.
     pub orders: bool,
-    /// Whether it includes the rank of kept items.
+    /// Whether it includes the rank of kept images.
     pub keeps: bool,
     /// Whether it is measured on held-out queries, which the perturbed image captures.
     pub captures: bool,
     /// Whether it is a mean rank and nothing else.
     pub mean_rank: bool,
-    /// Whether the item that counts as the query is left out.
+    /// Whether the image that counts as the query is left out.
     pub own_item: bool,
 }
 
@@ -41,7 +41,7 @@ const USUAL: Measured = Measured {
 /// The largest k at which captured queries are counted.
 pub const FIRST: usize = 10;
 
-/// Mean rank of the perturbed item in the rankings of its targets.
+/// Mean rank of the perturbed image in the rankings of its targets.
 pub const CANDIDATE_RANK: Measured =
     Measured { name: "candidate_rank", moves_candidate: true, mean_rank: true, ..USUAL };
 
@@ -50,17 +50,17 @@ pub const CANDIDATE_RANK: Measured =
 pub const QUERY_RANK: Measured =
     Measured { name: "query_rank", takes_foreign: true, mean_rank: true, ..USUAL };
 
-/// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
+/// Mean rank of the targets, and of the kept images, in the ranking of the perturbed query.
 pub const QUERY_RANK_AND_KEPT: Measured =
     Measured { name: "query_rank_and_kept", confirmed: false, keeps: true, ..USUAL };
 
-/// Whether the nearest item has the query's class.
+/// Whether the nearest image has the query's class.
 pub const HIT: Measured = Measured { name: "hit", own_item: true, ..USUAL };
 
-/// Whether the nearest item is one of the targets.
+/// Whether the nearest image is one of the targets.
 pub const TOP1: Measured = Measured { name: "top1", ..USUAL };
 
-/// Whether the nearest item has another class than the target.
+/// Whether the nearest image has another class than the target.
 pub const TARGET_CLASS: Measured = Measured { name: "target_class", ..USUAL };
 
 /// Cosine similarity with the target.
@@ -72,18 +72,18 @@ pub const RETAINED: Measured = Measured { name: "retained", own_item: true, ..US
 /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
 pub const ORDER: Measured = Measured { name: "order", confirmed: false, orders: true, ..USUAL };
 
-/// [`ORDER`], and the mean rank of the kept items.
+/// [`ORDER`], and the mean rank of the kept images.
 pub const ORDER_AND_KEPT: Measured = Measured { name: "order_and_kept", keeps: true, ..ORDER };
 
-/// Which queries rank the perturbed item among their first.
+/// Which queries rank the perturbed image among their first.
 pub const CAPTURED: Measured =
     Measured { name: "captured", moves_candidate: true, takes_foreign: true, captures: true, ..USUAL };
 
-/// Whether the perturbed image is accepted against one item, the trial's target.
+/// Whether the perturbed image is accepted against one image, the trial's target.
 pub const REFERENCE: Measured = Measured { name: "reference", decides: true, ..USUAL };
 
-/// Whether the perturbed image is accepted against every other item of its class.
+/// Whether the perturbed image is accepted against every other image of its class.
 pub const DUPLICATES: Measured = Measured { name: "duplicates", ..REFERENCE };
 
-/// Whether the perturbed image is accepted against every item of another class.
+/// Whether the perturbed image is accepted against every image of another class.
 pub const OTHERS: Measured = Measured { name: "others", ..REFERENCE };

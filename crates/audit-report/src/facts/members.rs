@@ -57,7 +57,7 @@ mod rows {
         MemberFacts::by_gradient("es, straight-through", "ES with the straight-through backward pass");
     pub const MARGIN: MemberFacts = MemberFacts::by_gradient(
         "margin",
-        "nearest item of another class against nearest of the own, from the clean image",
+        "nearest image of another class against nearest of the own, from the clean image",
     );
     pub const MARGIN_RANDOM: MemberFacts =
         MemberFacts::by_gradient("margin, random start", "the margin from a random image of the ball");
@@ -126,19 +126,19 @@ mod rows {
     );
     pub const FOURTH: MemberFacts = MemberFacts::by_gradient(
         "margin",
-        "the fourth of the other items against the target, from the best image so far",
+        "the fourth of the other images against the target, from the best image so far",
     );
     pub const FOURTH_OTHERS: MemberFacts = MemberFacts::by_gradient(
         "margin, other images",
         "the same from the images of random queries, moved into the ball",
     );
     pub const FIRST_TEN: MemberFacts =
-        MemberFacts::by_gradient("first ten", "towards the first ten items of the sample's queries");
+        MemberFacts::by_gradient("first ten", "towards the first ten images of the sample's queries");
     pub const FIRST_TEN_SOFTENED: MemberFacts =
         MemberFacts::by_gradient("first ten, softened", FIRST_TEN.about);
     pub const FIRST_TEN_CLASS: MemberFacts = MemberFacts::by_gradient(
         "first ten of a class",
-        "towards the first ten items of the sample's queries of one class, for the nearest classes",
+        "towards the first ten images of the sample's queries of one class, for the nearest classes",
     );
     pub const CAPTURED: MemberFacts = MemberFacts::by_gradient(
         "captured",

@@ -74,7 +74,7 @@ pub struct SmallestWords {
 pub enum Drawn {
     /// The targets follow from the model, or the attack has none.
     No,
-    /// Drawn from all items.
+    /// Drawn from all images.
     Anywhere,
     /// Drawn from the nearest neighbours of each query under the model.
     FromNeighbours,
@@ -130,7 +130,7 @@ impl Facts {
     }
 
     /// Whether a hit of its outcomes says that the query is correct. For attacks on a named class it says
-    /// that the nearest item is of another class than that one.
+    /// that the nearest image is of another class than that one.
     pub fn hits_are_correct(&self) -> bool {
         self.strong_only || self.terms.iter().any(|term| term.recall)
     }
@@ -149,7 +149,7 @@ impl Facts {
     }
 
     /// The attacker's success before and after, in per cent: 0 is his worst value, 100 his goal. `None` if
-    /// nothing was measured. `ranked` is the number of items in a ranking.
+    /// nothing was measured. `ranked` is the number of images in a ranking.
     pub fn success(&self, outcome: &Outcome, form: Form, ranked: f64) -> Option<(f64, f64)> {
         let term = self.decisive();
         let (before, after) = (term.read)(outcome, form)?;

@@ -108,7 +108,7 @@ pub const QA_LOWER: Facts = Facts {
 
 pub const TMA: Facts = Facts {
     code: "TMA",
-    about: "Perturbs a query until its embedding points where a random item's does.",
+    about: "Perturbs a query until its embedding points where a random image's does.",
     terms: &[term::TMA],
     measured: &measures::COSINE,
     drawn: Drawn::Anywhere,
@@ -125,14 +125,14 @@ pub const ES: Facts = Facts {
 
 pub const LTM: Facts = Facts {
     code: "LTM",
-    about: "Perturbs a query until even the farthest item of other classes is nearer than any of its own.",
+    about: "Perturbs a query until even the farthest image of other classes is nearer than any of its own.",
     terms: &[term::LTM],
     ..USUAL
 };
 
 pub const GTM: Facts = Facts {
     code: "GTM",
-    about: "Perturbs a query until the nearest item of another class comes first.",
+    about: "Perturbs a query until the nearest image of another class comes first.",
     terms: &[term::GTM],
     ..USUAL
 };
@@ -148,7 +148,7 @@ pub const GTT: Facts = Facts {
 
 pub const R1: Facts = Facts {
     code: "R1",
-    about: "Perturbs a query until any item of another class comes first, by every search there is.",
+    about: "Perturbs a query until any image of another class comes first, by every search there is.",
     terms: &[term::R1],
     strong_only: true,
     members: members::RECALL,
@@ -252,21 +252,21 @@ const FOA_BASE: Facts = Facts {
 
 pub const NN: Facts = Facts {
     code: "NN",
-    about: "Pushes a query away from its nearest item, if this has the query's class.",
+    about: "Pushes a query away from its nearest image, if this has the query's class.",
     terms: &[term::NN],
     ..USUAL
 };
 
 pub const ANCHOR: Facts = Facts {
     code: "ANC",
-    about: "Pushes a query away from its nearest item and towards the nearest one of another class.",
+    about: "Pushes a query away from its nearest image and towards the nearest one of another class.",
     terms: &[term::ANCHOR],
     ..NN
 };
 
 pub const MIN: Facts = Facts {
     code: "MIN",
-    about: "Looks for the smallest perturbation that makes a query's nearest item one of another class.",
+    about: "Looks for the smallest perturbation that makes a query's nearest image one of another class.",
     terms: &[term::MIN],
     smallest: Some(&SmallestWords {
         queries: "correct queries",
@@ -281,7 +281,7 @@ pub const MIN: Facts = Facts {
 
 pub const TARGETED_MIN: Facts = Facts {
     code: "TMIN",
-    about: "Looks for the smallest perturbation that makes a query's nearest item one of a class that is drawn.",
+    about: "Looks for the smallest perturbation that makes a query's nearest image one of a class that is drawn.",
     terms: &[term::TARGETED_MIN],
     measured: &measures::TARGET_CLASS,
     drawn: Drawn::Anywhere,
@@ -297,21 +297,21 @@ pub const TARGETED_MIN: Facts = Facts {
 
 pub const ALIGNMENT: Facts = Facts {
     code: "ALI",
-    about: "Pushes a query away from all items of its class (alignment).",
+    about: "Pushes a query away from all images of its class (alignment).",
     terms: &[term::ALIGNMENT],
     ..USUAL
 };
 
 pub const UNIFORMITY: Facts = Facts {
     code: "UNI",
-    about: "Draws a query towards the items of all other classes (uniformity).",
+    about: "Draws a query towards the images of all other classes (uniformity).",
     terms: &[term::UNIFORMITY],
     ..ALIGNMENT
 };
 
 pub const TRIPLET: Facts = Facts {
     code: "TRI",
-    about: "Pushes a query away from a random item of its class and towards one of another class (triplet).",
+    about: "Pushes a query away from a random image of its class and towards one of another class (triplet).",
     terms: &[term::TRIPLET],
     drawn: Drawn::Anywhere,
     several: Some(("n", 1)),
@@ -359,7 +359,7 @@ pub const IMPERSONATE: Facts = Facts {
 
 pub const EVADE: Facts = Facts {
     code: "EVADE",
-    about: "Perturbs a query until none of its duplicates, the other items of its class, is within the threshold.",
+    about: "Perturbs a query until none of its duplicates, the other images of its class, is within the threshold.",
     terms: &[term::EVADE],
     measured: &measures::DUPLICATES,
     pairs: None,
@@ -369,7 +369,7 @@ pub const EVADE: Facts = Facts {
 
 pub const COLLIDE: Facts = Facts {
     code: "COLLIDE",
-    about: "Perturbs a query until any item of another class is within the threshold.",
+    about: "Perturbs a query until any image of another class is within the threshold.",
     terms: &[term::COLLIDE],
     measured: &measures::OTHERS,
     pairs: None,

@@ -51,7 +51,7 @@ pub type Read = fn(&Outcome, Form) -> Option<(Option<f64>, f64)>;
 /// The unit of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Ranks, in per cent of the items ranked.
+    /// Ranks, in per cent of the images ranked.
     Percentile,
     /// Shares of the trials, in per cent.
     Percent,
@@ -152,7 +152,7 @@ const SHARE: Term = Term {
     recall: true,
     unit: Unit::Percent,
     label: "R@1, %",
-    read: |o, _| Some((Some(share(o.before.hit?)), share(o.after.hit?))),
+    read: |o, _| Some((Some(f64::from(o.before.hit?)), f64::from(o.after.hit?))),
     ers: Some(|after| after),
     divided: true,
     resistance: Some(Averaging::Means),
@@ -227,7 +227,7 @@ pub const GTT: Term = Term {
     recall: false,
     name: "GTT",
     label: "top-1 kept in top 4, %",
-    read: |o, _| Some((Some(share(o.before.retained?)), share(o.after.retained?))),
+    read: |o, _| Some((Some(f64::from(o.before.retained?)), f64::from(o.after.retained?))),
     divided: false,
     ..SHARE
 };
@@ -248,7 +248,7 @@ pub const R1: Term = Term {
 pub const TOP1: Term = Term { name: "TOP1", label: "robust top-1, %", divided: false, weights: [0, 0], ..R1 };
 
 const KEPT: Term = Term {
-    label: "kept items' rank, %",
+    label: "kept images' rank, %",
     read: |o, _| Some((Some(o.before.kept?), o.after.kept?)),
     ers: None,
     resistance: None,
@@ -259,15 +259,15 @@ const KEPT: Term = Term {
 /// The candidates' rank after SPQA+.
 pub const SPQA_RAISE: Term =
     Term { name: "SPQA+", ers: None, weights: [0, 0], source: source::DEEP_RANKING, ..QA_RAISE };
-/// The rank of the items that SPQA+ keeps at the top.
+/// The rank of the images that SPQA+ keeps at the top.
 pub const SPQA_RAISE_KEPT: Term = Term { name: "SPQA+:G", ..KEPT };
 /// The candidates' rank after SPQA−.
 pub const SPQA_LOWER: Term =
     Term { name: "SPQA-", ers: None, weights: [0, 0], source: source::DEEP_RANKING, ..QA_LOWER };
-/// The rank of the items that SPQA− keeps at the top.
+/// The rank of the images that SPQA− keeps at the top.
 pub const SPQA_LOWER_KEPT: Term = Term { name: "SPQA-:G", ..KEPT };
 
-/// Share of the queries that rank two items in the other order.
+/// Share of the queries that rank two images in the other order.
 pub const FOA2: Term = Term {
     recall: false,
     name: "FOA2",
@@ -290,28 +290,28 @@ pub const FOA5: Term = Term {
     digits: 3,
     ..FOA2
 };
-/// [`FOA5`] for 10 items.
+/// [`FOA5`] for 10 images.
 pub const FOA10: Term = Term { name: "FOA10", ..FOA5 };
-/// [`FOA5`] for 25 items.
+/// [`FOA5`] for 25 images.
 pub const FOA25: Term = Term { name: "FOA25", ..FOA5 };
 /// [`FOA2`] after SPFOA.
 pub const SPFOA2: Term = Term { name: "SPFOA2", ..FOA2 };
-/// The rank of the items that SPFOA keeps at the top.
+/// The rank of the images that SPFOA keeps at the top.
 pub const SPFOA2_KEPT: Term = Term { name: "SPFOA2:G", source: source::ORDER_ATTACK, ..KEPT };
 /// [`FOA5`] after SPFOA.
 pub const SPFOA5: Term = Term { name: "SPFOA5", ..FOA5 };
-/// [`SPFOA2_KEPT`] for 5 items.
+/// [`SPFOA2_KEPT`] for 5 images.
 pub const SPFOA5_KEPT: Term = Term { name: "SPFOA5:G", source: source::ORDER_ATTACK, ..KEPT };
 /// [`FOA10`] after SPFOA.
 pub const SPFOA10: Term = Term { name: "SPFOA10", ..FOA5 };
-/// [`SPFOA2_KEPT`] for 10 items.
+/// [`SPFOA2_KEPT`] for 10 images.
 pub const SPFOA10_KEPT: Term = Term { name: "SPFOA10:G", source: source::ORDER_ATTACK, ..KEPT };
 /// [`FOA25`] after SPFOA.
 pub const SPFOA25: Term = Term { name: "SPFOA25", ..FOA5 };
-/// [`SPFOA2_KEPT`] for 25 items.
+/// [`SPFOA2_KEPT`] for 25 images.
 pub const SPFOA25_KEPT: Term = Term { name: "SPFOA25:G", source: source::ORDER_ATTACK, ..KEPT };
 
-/// Share of the targets that are still among the nearest 1 %, from which they were drawn. Nobody sees items
+/// Share of the targets that are still among the nearest 1 %, from which they were drawn. Nobody sees images
 /// farther down.
 const TOP: Term = Term {
     label: "targets in the top 1 %, %",
@@ -320,9 +320,9 @@ const TOP: Term = Term {
 };
 /// Share of FOA5's targets that stay in the nearest 1 %.
 pub const FOA5_TOP: Term = Term { name: "FOA5:T", ..TOP };
-/// [`FOA5_TOP`] for 10 items.
+/// [`FOA5_TOP`] for 10 images.
 pub const FOA10_TOP: Term = Term { name: "FOA10:T", ..TOP };
-/// [`FOA5_TOP`] for 25 items.
+/// [`FOA5_TOP`] for 25 images.
 pub const FOA25_TOP: Term = Term { name: "FOA25:T", ..TOP };
 /// [`FOA5_TOP`] after SPFOA.
 pub const SPFOA5_TOP: Term = Term { name: "SPFOA5:T", ..TOP };
@@ -369,7 +369,7 @@ pub const HUB_SAMPLE: Term = Term {
     },
     ..CAPTURED
 };
-/// Share of the held-out queries that have a hub among their first ten items.
+/// Share of the held-out queries that have a hub among their first ten images.
 pub const HUB_10: Term = Term {
     name: "HUB:10",
     label: "captured, k = 10, %",
@@ -377,7 +377,7 @@ pub const HUB_10: Term = Term {
     held_out: Some(|o, weights| weighted(o, 10, weights)),
     ..CAPTURED
 };
-/// Share of the held-out queries whose first item is a hub.
+/// Share of the held-out queries whose first image is a hub.
 pub const HUB_1: Term = Term {
     name: "HUB:1",
     label: "captured, k = 1, %",
@@ -410,10 +410,10 @@ pub const EVADE: Term = Term {
     source: source::PERCEPTUAL_HASHES,
     ..DECIDED
 };
-/// Share of the queries that have an item of another class within the threshold.
+/// Share of the queries that have an image of another class within the threshold.
 pub const COLLIDE: Term = Term {
     name: "COLLIDE",
-    label: "another item within t, %",
+    label: "another image within t, %",
     read: accepted,
     source: source::PERCEPTUAL_HASHES,
     ..DECIDED
@@ -422,11 +422,11 @@ pub const COLLIDE: Term = Term {
 const DECIDED: Term = Term { recall: false, goal: Goal::Highest, source: source::DODGING, ..APART };
 
 fn accepted(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
-    Some((Some(share(o.before.accepted?)), share(o.after.accepted?)))
+    Some((Some(f64::from(o.before.accepted?)), f64::from(o.after.accepted?)))
 }
 
 fn refused(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
-    Some((Some(share(!o.before.accepted?)), share(!o.after.accepted?)))
+    Some((Some(f64::from(!o.before.accepted?)), f64::from(!o.after.accepted?)))
 }
 
 /// A hub is CA+ with many targets.
@@ -451,10 +451,6 @@ fn weighted(o: &Outcome, k: usize, weights: &[f64]) -> Option<f64> {
 const CANDIDATE: &str = "candidate's rank, %";
 const QUERY: &str = "rank for the query, %";
 
-fn share(yes: bool) -> f64 {
-    f64::from(u8::from(yes))
-}
-
 impl Term {
     /// The term called `name`. Case matters.
     pub fn find(name: &str) -> Option<&'static Term> {
@@ -475,7 +471,7 @@ impl Term {
         self.goal == Goal::Highest
     }
 
-    /// The factor from a read value to the unit, if rankings have `ranked` items.
+    /// The factor from a read value to the unit, if rankings have `ranked` images.
     pub fn scale(&self, ranked: f64) -> f64 {
         match self.unit {
             Unit::Percentile => 100.0 / ranked,
@@ -484,7 +480,7 @@ impl Term {
         }
     }
 
-    /// The lowest and the highest value that can be read, if rankings have `ranked` items.
+    /// The lowest and the highest value that can be read, if rankings have `ranked` images.
     pub fn bounds(&self, ranked: f64) -> [f64; 2] {
         match self.unit {
             Unit::Percentile => [0.0, ranked - 1.0],

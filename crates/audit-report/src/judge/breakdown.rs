@@ -80,8 +80,19 @@ impl Weakest {
 
     /// 95 % interval of the share of the weakest of all.
     pub fn interval(&self) -> (f64, f64) {
+        self.interval_among(self.chances())
+    }
+
+    /// Number of intervals that bound the share of the weakest: of the rows, and of several rows together.
+    pub fn chances(&self) -> usize {
+        family(self.rows.len())
+    }
+
+    /// [`Self::interval`] if the attack was chosen for its weakest part, among several attacks with so many
+    /// [`Self::chances`] in all.
+    pub fn interval_among(&self, chances: usize) -> (f64, f64) {
         let parts: Vec<_> = self.rows.iter().map(|row| (row.failed, row.correct)).collect();
-        of_worst(&parts, true)
+        of_worst(&parts, chances, true)
     }
 }
 
@@ -158,25 +169,30 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
         least: LEAST,
         too_few: few.len(),
         worst: rows.first()?.after,
-        interval: of_worst(&parts, share.lower_is_better),
+        interval: of_worst(&parts, family(parts.len()), share.lower_is_better),
         rows,
     })
 }
 
-/// The interval of the worst that audits before the pooled one stored: from the worst lower to the worst
+/// The interval of the worst in reports of earlier versions, without that of all queries together: from the worst lower to the worst
 /// upper end of the rows' intervals.
 pub(super) fn of_rows(found: &Breakdown, lower_is_better: bool) -> (f64, f64) {
     worst_ends(found.rows.iter().map(|row| row.interval), lower_is_better)
 }
 
+/// Number of intervals that bound the worst share of so many parts: theirs, and that of several together.
+fn family(parts: usize) -> usize {
+    parts + usize::from(parts > 1)
+}
+
 /// 95 % interval of the worst share of several parts, in per cent: from the worst lower to the worst upper
-/// end of the exact intervals of the parts and of all of them together. For each part: its hits and its
-/// queries.
-fn of_worst(parts: &[(usize, usize)], lower_is_better: bool) -> (f64, f64) {
+/// end of the exact intervals of the parts and of all of them together, of which `chances` hold at once. For
+/// each part: its hits and its queries.
+fn of_worst(parts: &[(usize, usize)], chances: usize, lower_is_better: bool) -> (f64, f64) {
     let all = parts.iter().fold((0, 0), |(hits, of), part| (hits + part.0, of + part.1));
-    let several: Vec<_> = parts.iter().copied().chain((parts.len() > 1).then_some(all)).collect();
-    let alpha = 0.05 / several.len() as f64;
-    worst_ends(several.into_iter().map(|(hits, of)| exact(hits, of, alpha)), lower_is_better)
+    let ends = |(hits, of)| exact(hits, of, 0.05 / chances as f64);
+    // One part alone has the same interval twice.
+    worst_ends(parts.iter().copied().chain([all]).map(ends), lower_is_better)
 }
 
 /// The lowest ends of several intervals, or the highest if lower is better.
@@ -260,9 +276,9 @@ mod tests {
         let close = |found: (f64, f64), low: f64, high: f64| {
             assert!((found.0 - low).abs() < 1e-4 && (found.1 - high).abs() < 1e-4, "{found:?}");
         };
-        close(of_worst(&[(0, 10); 40], false), 0.0, 1.8336);
-        close(of_worst(&[(10, 10); 40], true), 98.1664, 100.0);
-        assert_eq!(of_worst(&[(3, 10)], false), exact(3, 10, 0.05));
+        close(of_worst(&[(0, 10); 40], family(40), false), 0.0, 1.8336);
+        close(of_worst(&[(10, 10); 40], family(40), true), 98.1664, 100.0);
+        assert_eq!(of_worst(&[(3, 10)], family(1), false), exact(3, 10, 0.05));
     }
 
     const EXPECTED: [(usize, usize, f64, f64, f64); 6] = [

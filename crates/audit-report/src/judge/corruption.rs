@@ -32,7 +32,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
         })
         .map(|(corruption, queries, strength)| {
             let wrong: Vec<bool> = queries.iter().map(|q| !q.first[strength]).collect();
-            let r1 = Mean::of(queries.iter().map(|q| share(q.first[strength])), &weights);
+            let r1 = Mean::of(queries.iter().map(|q| f64::from(q.first[strength])), &weights);
             let map = Mean::of(queries.iter().map(|q| q.ap[strength]), &weights);
             let row = CorruptionRow {
                 corruption: corruption.name.into(),
@@ -53,7 +53,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
         |of: &dyn Fn(&Corrupted) -> f64| 100.0 * any.iter().map(|q| of(q)).sum::<f64>() / ids.len() as f64;
     Some(Corruptions {
         queries: ids.len(),
-        clean_r1: clean(&|q| share(q.first[0])),
+        clean_r1: clean(&|q| f64::from(q.first[0])),
         clean_map: clean(&|q| q.ap[0]),
         mean_r1,
         mean_r1_interval: unless_few(ids.len(), mean_r1_interval),
@@ -159,10 +159,6 @@ impl Norms {
     }
 }
 
-fn share(yes: bool) -> f64 {
-    f64::from(u8::from(yes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +170,7 @@ mod tests {
         let norms = Norms { sorted: vec![(0.0, 4), (0.1, 2), (0.2, 0), (0.3, 3), (f64::INFINITY, 1)] };
         let same = |wrong: [bool; 5]| norms.same_eps(&wrong, &[vec![1.0; 5]]).eps;
         assert_eq!(same([false; 5]), Some(0.0));
-        assert_eq!(same([false, true, false, false, false]), Some(0.0), "as many are wrong without attack");
+        assert_eq!(same([false, true, false, false, false]), Some(0.0), "as many clean queries are wrong");
         assert_eq!(same([false, true, false, false, true]), Some(0.1));
         assert_eq!(same([true, true, false, true, true]), Some(0.3));
         assert_eq!(same([true; 5]), None);

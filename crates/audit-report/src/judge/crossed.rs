@@ -7,10 +7,11 @@ use super::quantity::{ARS, ERS, Quantity};
 use super::row::{Difference, State};
 use super::share::wilson;
 use crate::record::{Report, unless_few};
-use audit_gallery::space::{Gallery, sample_queries};
+use audit_base::numbers::mean;
+use audit_gallery::space::{Gallery, cosine, sample_queries};
 use serde::Serialize;
 
-/// Maximum number of queries whose nearest items are compared.
+/// Maximum number of queries whose nearest images are compared.
 const MOST_QUERIES: usize = 2000;
 
 /// Transfer, agreement and cost of two models audited on the same trials.
@@ -18,7 +19,7 @@ const MOST_QUERIES: usize = 2000;
 pub struct Crossed {
     /// Each score and each result of an attack, by where attacks were made and where they were measured.
     pub transfer: Vec<Transfer>,
-    /// Agreement of embeddings and nearest items without an attack.
+    /// Agreement of embeddings and nearest images without an attack.
     pub agreement: Agreement,
     /// Cost of the models, in the order of [`Transfer::cells`].
     pub costs: [ModelCost; 2],
@@ -57,9 +58,9 @@ pub struct Agreement {
     pub images: usize,
     /// The cosine between both models' embeddings of an image; `None` if their lengths differ.
     pub cosine: Option<Cosines>,
-    /// Number of queries whose nearest items were compared.
+    /// Number of queries whose nearest images were compared.
     pub queries: usize,
-    /// Share of these queries for which both models find the same item first, per cent.
+    /// Share of these queries for which both models find the same image first, per cent.
     pub same_first: f64,
     /// 95 % interval of the share (Wilson).
     pub interval: Option<(f64, f64)>,
@@ -119,10 +120,8 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
     let images = a.ids.len() - a.targets().len();
     let cosines: Option<Vec<f64>> =
         (a.dim() == b.dim()).then(|| (0..images).map(|i| cosine(a.point(i), b.point(i))).collect());
-    let cosine = cosines.map(|all| Cosines {
-        mean: all.iter().sum::<f64>() / images as f64,
-        lowest: all.iter().copied().fold(f64::INFINITY, f64::min),
-    });
+    let cosine = cosines
+        .map(|all| Cosines { mean: mean(&all), lowest: all.iter().copied().fold(f64::INFINITY, f64::min) });
     let queries = sample_queries(a, Some(MOST_QUERIES), seed);
     let first = |gallery: &Gallery, query: usize| {
         let distances = gallery.distances(gallery.point(query));
@@ -134,7 +133,7 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
         same += usize::from(found[0] == found[1]);
         if a.positives(query).next().is_some() {
             let hit = |item: Option<usize>| item.is_some_and(|item| a.labels[item] == a.labels[query]);
-            hits.push(found.map(|item| 100.0 * f64::from(u8::from(hit(item)))));
+            hits.push(found.map(|item| 100.0 * f64::from(hit(item))));
         }
         tell(done + 1, queries.len());
     }
@@ -153,9 +152,4 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
             queries: changes.len(),
         },
     }
-}
-
-fn cosine(a: &[f32], b: &[f32]) -> f64 {
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>();
-    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(f64::MIN_POSITIVE)
 }

@@ -34,7 +34,7 @@ pub static DIVISIONS: [Division; 2] = [
             let of_pairs = report.verification.as_ref().and_then(|found| found.group_of.get(attack));
             of_pairs.unwrap_or(&report.groups)
         },
-        without: "the images or pairs name no groups: give --data a .csv file with a column `group`",
+        without: "the images or pairs name no groups: give --data a list with a column `group`",
     },
 ];
 

@@ -451,12 +451,12 @@ impl<'r> Recomputed<'r> {
         quantity::breakdown(&self.breakdowns, of, by)
     }
 
-    /// Refuses a stored number that the outcomes contradict (exit code 2). Benign metrics don't follow from
+    /// Refuses a saved number that the outcomes contradict (exit code 2). Benign metrics don't follow from
     /// outcomes.
     fn agrees(&self, metric: &Quantity) -> Result<()> {
         /// Share of a number by which versions of the program may differ.
         const SAME: f64 = 1e-6;
-        let Some(stored) = metric.value(self.report) else { return Ok(()) };
+        let Some(saved) = metric.value(self.report) else { return Ok(()) };
         let now = match metric.follows() {
             Follows::Clean(..) => return Ok(()),
             Follows::Corruptions(mean, _) => {
@@ -465,23 +465,23 @@ impl<'r> Recomputed<'r> {
             Follows::Outcomes(value) => self.again.replicates.first().and_then(|all| value(&self.again, all)),
         };
         // False for NaN.
-        let same = |now: f64, stored: f64| (now - stored).abs() <= SAME * stored.abs().max(1.0);
+        let same = |now: f64, saved: f64| (now - saved).abs() <= SAME * saved.abs().max(1.0);
         // A bound on the worst of several is compared with its interval.
         let found = self.breakdown(metric);
         let intervals = metric.part_of.map(|_| {
             let now = found.map(|found| found.interval);
-            [metric.stored(self.report).and_then(|stored| stored.interval), now]
+            [metric.saved(self.report).and_then(|saved| saved.interval), now]
         });
         let earlier = found.map(|found| breakdown::of_rows(found, metric.lower_is_better));
-        let equal = |[stored, now]: &[Option<(f64, f64)>; 2]| {
+        let equal = |[saved, now]: &[Option<(f64, f64)>; 2]| {
             let is = |(low, high): (f64, f64)| {
                 [now, &earlier].into_iter().flatten().any(|of| same(of.0, low) && same(of.1, high))
             };
-            stored.is_some_and(is)
+            saved.is_some_and(is)
         };
-        let differ = |what: &str, stored: String, now: Option<String>| {
+        let differ = |what: &str, saved: String, now: Option<String>| {
             Err(Error::usage(format!(
-                "{}: {what} `{}` is stored as {stored}, and the {} outcomes of the file give {}. The file was edited or damaged: audit \
+                "{}: {what} `{}` is saved as {saved}, and the {} outcomes of the file give {}. The file was edited or damaged: audit \
                  the model again",
                 self.which,
                 metric.name,
@@ -489,14 +489,14 @@ impl<'r> Recomputed<'r> {
                 now.unwrap_or("none".into())
             )))
         };
-        if !now.is_some_and(|now| same(now, stored)) {
-            return differ("the number", stored.to_string(), now.map(|now| now.to_string()));
+        if !now.is_some_and(|now| same(now, saved)) {
+            return differ("the number", saved.to_string(), now.map(|now| now.to_string()));
         }
         match intervals.filter(|both| !equal(both)) {
             None => Ok(()),
             Some(both) => {
-                let [stored, now] = both.map(|one| one.map(|(low, high)| format!("{low} – {high}")));
-                differ("the 95 % interval of", stored.unwrap_or("none".into()), now)
+                let [saved, now] = both.map(|one| one.map(|(low, high)| format!("{low} – {high}")));
+                differ("the 95 % interval of", saved.unwrap_or("none".into()), now)
             }
         }
     }
@@ -506,7 +506,7 @@ impl<'r> Recomputed<'r> {
 struct CheckedNumber {
     row: Row,
     level: Level,
-    /// The stored value, which a verdict in JSON has even if it is withheld.
+    /// The saved value, which a verdict in JSON has even if it is withheld.
     found: f64,
     /// Why it meets no bound, though it is shown.
     doubt: Option<String>,

@@ -319,7 +319,7 @@ fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) ->
     unless(
         (data.images, data.classes) == (images, classes),
         format!(
-            "data: {} images of {} classes ({}) instead of the test part of {name}, {images} of {classes}",
+            "data: {} images of {} classes ({}) instead of the test split of {name}, {images} of {classes}",
             data.images, data.classes, data.source
         ),
     );

@@ -1,9 +1,9 @@
-//! The stored form of a number, before the decision whether to show it.
+//! The saved form of a number, before the decision whether to show it.
 
 use crate::facts::term::{Term, terms_of};
 use crate::record::{Attack, Eps50, FEW, Hub, Robust, ScoreName, Scores, unless_few};
 
-/// A stored number.
+/// A saved number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
     /// The value.

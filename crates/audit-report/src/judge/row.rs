@@ -90,30 +90,30 @@ pub struct Row {
 impl Quantity {
     /// The number as a row.
     pub fn row(&'static self, report: &Report) -> Row {
-        let row = self.row_of(self.stored(report));
+        let row = self.row_of(self.saved(report));
         match row.state {
             State::NotMeasured => Row { why: Some(not_measured(self, report)), ..row },
             _ => Row { budget: self.at_eps.then(|| report.suite.budget()), void: self.void(report), ..row },
         }
     }
 
-    /// The row of a stored number, such as one of a point of a sweep, which has its findings and its ε
+    /// The row of a saved number, such as one of a point of a sweep, which has its findings and its ε
     /// elsewhere.
-    pub fn row_of(&'static self, stored: Option<Reading>) -> Row {
-        let why = stored.and_then(|stored| self.withheld(&stored));
-        let state = match (stored, &why) {
+    pub fn row_of(&'static self, saved: Option<Reading>) -> Row {
+        let why = saved.and_then(|saved| self.withheld(&saved));
+        let state = match (saved, &why) {
             (None, _) => State::NotMeasured,
             (Some(_), Some(_)) => State::Withheld,
             (Some(_), None) => State::Measured,
         };
         Row {
             quantity: self,
-            value: stored.filter(|_| state == State::Measured).map(|stored| stored.value),
-            interval: stored.and_then(|stored| stored.interval),
-            queries: stored.map_or(0, |stored| stored.queries),
+            value: saved.filter(|_| state == State::Measured).map(|saved| saved.value),
+            interval: saved.and_then(|saved| saved.interval),
+            queries: saved.map_or(0, |saved| saved.queries),
             state,
             why,
-            most: stored.and_then(|stored| stored.most),
+            most: saved.and_then(|saved| saved.most),
             budget: None,
             void: false,
         }
@@ -121,8 +121,8 @@ impl Quantity {
 
     /// Why no report for people shows the number: it rests on too few queries, or its interval is too wide.
     /// `None` if it is shown.
-    fn withheld(&self, stored: &Reading) -> Option<String> {
-        let wide = || match stored.interval {
+    fn withheld(&self, saved: &Reading) -> Option<String> {
+        let wide = || match saved.interval {
             Some((low, high)) => format!(
                 "its 95 % interval, {} – {}, is wider than {WIDEST:.0} points",
                 self.show(low),
@@ -130,7 +130,7 @@ impl Quantity {
             ),
             None => "it has no interval".into(),
         };
-        let why = stored.on_few().or_else(|| stored.withheld.then(wide));
+        let why = saved.on_few().or_else(|| saved.withheld.then(wide));
         why.filter(|_| self.score)
     }
 }

@@ -165,7 +165,7 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
 /// Why a bound on a quantity can't be met: the strong search contradicts the number. `None` if it doesn't,
 /// and for numbers that it doesn't concern.
 pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
-    let robust = ROBUST.stored(report)?;
+    let robust = ROBUST.saved(report)?;
     let terms = || contradicted_terms(&report.outcomes);
     let hit = match quantity.needs {
         Needs::Term(term) => terms().iter().any(|(of, _)| *of == term),

@@ -1,4 +1,4 @@
-//! The queries that the strong search for R@1 or top-1 attacked, and whether they survived.
+//! The queries that the strong search for R@1 or top-1 attacked, and whether they withstood it.
 
 use crate::facts::is_robust;
 use crate::record::Outcome;

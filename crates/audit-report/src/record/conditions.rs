@@ -3,6 +3,7 @@
 use super::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Precision, Protocol, Space};
 use crate::facts::LINF;
 use audit_base::choice::Choice;
+use audit_gallery::data::file_value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -206,7 +207,7 @@ pub struct SuiteRecord {
     /// attacks along gradients.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub forward_passes: Option<usize>,
-    /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), if one of them
+    /// How strictly SPQA and SPFOA keep other images at the top (k of ξ = min(exp(k·s), 1e9)), if one of them
     /// ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub xi_k: Option<f64>,
@@ -557,7 +558,7 @@ impl Preprocessing {
     /// integers.
     pub fn taken<'p>(&self, pixels: &'p [f32]) -> Cow<'p, [f32]> {
         match self.integers {
-            Some(_) => pixels.iter().map(|v| (v.clamp(0.0, 1.0) * 255.0).round() / 255.0).collect(),
+            Some(_) => pixels.iter().map(|v| file_value(*v)).collect(),
             None => Cow::Borrowed(pixels),
         }
     }

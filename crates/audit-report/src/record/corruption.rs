@@ -10,7 +10,7 @@ pub struct Corrupted {
     pub corruption: String,
     /// The query's id.
     pub query: String,
-    /// Whether the nearest item has the query's class: of the clean query, then at strengths 1 to 5.
+    /// Whether the nearest image has the query's class: of the clean query, then at strengths 1 to 5.
     pub first: [bool; 6],
     /// Average precision in [0, 1]: of the clean query, then at strengths 1 to 5.
     pub ap: [f64; 6],
@@ -46,7 +46,7 @@ pub struct CorruptionRow {
     pub strength: usize,
     /// Its parameter, such as a standard deviation (docs/threats.md).
     pub value: f64,
-    /// Share of the queries whose nearest item has their class.
+    /// Share of the queries whose nearest image has their class.
     pub r1: f64,
     /// 95 % interval of `r1`, by bootstrap over queries.
     pub r1_interval: Option<(f64, f64)>,

@@ -13,7 +13,7 @@ pub struct Examples {
     pub amplification: f32,
     /// Trials of each attack, in the order of the suite.
     pub trials: Vec<Example>,
-    /// Small pictures (base64) of the gallery items that the trials name, by id.
+    /// Small pictures (base64) of the gallery images that the trials name, by id.
     pub thumbnails: BTreeMap<String, String>,
     /// A map of embeddings in the plane.
     pub map: Map,
@@ -39,10 +39,10 @@ pub struct Example {
     pub attacked: String,
     /// Their difference, amplified, with mid-grey for no difference.
     pub difference: String,
-    /// The nearest items before the attack, without the query. If the attack perturbs a candidate, those
+    /// The nearest images before the attack, without the query. If the attack perturbs a candidate, those
     /// of its first target.
     pub nearest_before: Vec<Neighbour>,
-    /// The nearest items after the attack, without the query.
+    /// The nearest images after the attack, without the query.
     pub nearest_after: Vec<Neighbour>,
     /// Held-out queries that the attacked image captures, by its rank; empty for attacks that capture none.
     /// Relevant are those of its class.
@@ -52,12 +52,12 @@ pub struct Example {
     pub losses: Vec<f64>,
 }
 
-/// A gallery item that was retrieved.
+/// A gallery image that was retrieved.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Neighbour {
-    /// The item's id.
+    /// The image's id.
     pub id: String,
-    /// Whether the item has the query's class.
+    /// Whether the image has the query's class.
     pub relevant: bool,
 }
 
@@ -74,12 +74,12 @@ pub struct Map {
     pub queries: Vec<Move>,
 }
 
-/// A gallery item on the map.
+/// A gallery image on the map.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MapPoint {
-    /// The item's class.
+    /// The image's class.
     pub class: String,
-    /// The item's position.
+    /// The image's position.
     pub at: [f32; 2],
 }
 

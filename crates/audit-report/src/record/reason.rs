@@ -394,7 +394,7 @@ reasons! {
          the best";
     HALF_PRECISION = "half-precision", source::MIXED_PRECISION, "with `--attack-precision fp16`", "Are the attacks as strong as with steps in float32?",
         "Audit without --attack-precision fp16: steps then run in float32";
-    WORST_CASE = "worst-case", source::EVALUATING, "always", "How many queries survive every recall attack?",
+    WORST_CASE = "worst-case", source::EVALUATING, "always", "How many queries withstand every attack on R@1?",
         "";
     MASKED_GRADIENTS = "masked-gradients", source::MASKING, "with the strong search", "Do attacks with softened gradients or without gradients break no more queries than the exact gradient?",
         "The exact gradient is masked, so that scores of attacks along it are invalid. Read robust R@1, and \
@@ -424,10 +424,10 @@ reasons! {
         WEAK_OR_MASKED;
     EIGHT_BIT = "eight-bit", source::FGSM, "doctor", "Do attacked images stay effective when they are saved in 8 bits?",
         "The attack depends on changes smaller than one grey level, which 8-bit images cannot store";
-    CANDIDATES = "candidates-outside", source::RANKING_ATTACK, "always", "Are the candidates of CA± items of the gallery?",
-        "By definition, candidates are items of the gallery. Audit the images of the gallery instead of its embeddings, if \
+    CANDIDATES = "candidates-outside", source::RANKING_ATTACK, "always", "Are the candidates of CA± images of the gallery?",
+        "By definition, candidates are images of the gallery. Audit the images of the gallery instead of its embeddings, if \
          you have them";
-    KEPT_ITEMS = "few-kept-items", source::DEEP_RANKING, "with SPQA or SPFOA", "Are there 5 items to keep at the top of the ranking?",
+    KEPT_ITEMS = "few-kept-items", source::DEEP_RANKING, "with SPQA or SPFOA", "Are there 5 images to keep at the top of the ranking?",
         "Be careful when comparing with runs on a larger gallery";
     BUILT_IN_DATA = "built-in-data", source::DATA_BIAS, "without `--data`, or with `generated:`", "Are the images your own?",
         "Give your own images: --data FOLDER";
@@ -438,9 +438,9 @@ reasons! {
     UNREADABLE_IMAGES = "unreadable-images", source::DATASHEETS, "always", "Could every image be read?",
         "Repair these files, or remove them";
     OTHER_FILES = "other-files", source::DATASHEETS, "with `--data`", "Is every file among the images an image?",
-        "If these are images, give them their format's ending, or convert them to PNG. Otherwise remove them";
+        "If these are images, give them their format's extension, or convert them to PNG. Otherwise remove them";
     TWO_CLASSES = "two-classes", source::NEAR_DUPLICATES, "always", "Is every image in one class only?",
-        "A search that finds the copy counts as wrong. Correct the classes, or remove the copies";
+        "A query that finds the copy counts as wrong. Correct the classes, or remove the copies";
     NEAR_COPIES = "near-copies", source::NEAR_DUPLICATES, "without classes", "Does each query have one nearest image?",
         "";
     UNUSED_DATA = "unused-data", source::DATASHEETS, "with `--data`", "Was everything used that the data state?",

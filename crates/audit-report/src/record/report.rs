@@ -85,7 +85,7 @@ pub struct Report {
     /// The accuracy of float16 steps, if attack steps ran in float16.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub half_precision: Option<HalfPrecision>,
-    /// Reasons to distrust the result.
+    /// Findings, and checks that did not run.
     pub warnings: Vec<Warning>,
     /// The part of a run that this report covers; absent for a whole run.
     #[serde(skip_serializing_if = "Option::is_none", default)]

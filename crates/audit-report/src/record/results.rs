@@ -1,6 +1,7 @@
 //! The numbers of a report: retrieval without an attack and after attacks, scores, and their breakdowns.
 
 use super::{Form, ScoreName, Space};
+use audit_gallery::data::GREY_LEVEL;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +77,7 @@ pub struct RetrievalMeans {
     pub r1: f64,
     /// Mean average precision.
     pub map: f64,
-    /// Mean average precision over the first R items, where R is the number of items of the query's class
+    /// Mean average precision over the first R images, where R is the number of images of the query's class
     /// (Musgrave et al., 2020).
     pub map_at_r: f64,
     /// Share of the class among the nearest R + 1 (ADML, appendix D.3).
@@ -226,9 +227,10 @@ impl Scores {
 }
 
 /// Robust R@1: the share of the queries for which no attack of the strong search found an image that makes an
-/// item of another class the nearest. Queries that are wrong without an attack count as wrong. It is an upper
-/// bound: a better attack may lower it. Robust top-1 is the same share for images without classes: a query is
-/// correct if its nearest item is the one that the model finds for the clean image, or a near copy of it.
+/// image of another class the nearest. Queries that are wrong without an attack count as wrong. It is an
+/// upper bound: a better attack may lower it. Robust top-1 is the same share for images without classes: a
+/// query is correct if its nearest image is the one that the model finds for the clean image, or a near copy
+/// of it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Robust {
     /// The share, in per cent.
@@ -344,10 +346,8 @@ pub fn rungs(eps: f32, halvings: Option<usize>, space: Space) -> Vec<f32> {
     let halves = (1..=halvings.unwrap_or(0)).map(|k| eps / (1u32 << k.min(31)) as f32);
     let least = match space {
         Space::Input => 0.0,
-        Space::File => GREY_LEVEL * (1.0 - 1e-5),
+        // Halves of the protocols' truncated decimals lie a little below it.
+        Space::File => GREY_LEVEL * (1.0 - 1e-3),
     };
     std::iter::once(eps).chain(halves.filter(|half| *half >= least)).collect()
 }
-
-/// The smallest change of a file of 8 bits a channel.
-const GREY_LEVEL: f32 = 1.0 / 255.0;

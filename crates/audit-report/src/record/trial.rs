@@ -14,15 +14,15 @@ use std::fmt;
 /// errors. `Corrected` computes what the papers define. The differences are:
 ///
 /// - GTM's target. Published: an index into a filtered list is used as an index into the gallery, and
-///   "another class" means another class than that of the nearest item. Corrected: the nearest item of a
+///   "another class" means another class than that of the nearest image. Corrected: the nearest image of a
 ///   class other than the query's.
 /// - LTM's "own class". Published: it contains the query itself. Corrected: it does not.
 /// - ES:D. Published: it is measured one step before the end. Corrected: at the end.
 /// - Ranks. Published: they count the clean copies of the query and of the target. Corrected: they do not,
 ///   and random targets are never the query itself.
-/// - R@1. Published: the item that it leaves out is the one nearest to the clean query, which is an earlier
+/// - R@1. Published: the image that it leaves out is the one nearest to the clean query, which is an earlier
 ///   copy of the query where there is one. Corrected: the query itself.
-/// - SPFOA on more than two targets. Published: the weight ξ of the kept items is 1. Corrected: it follows
+/// - SPFOA on more than two targets. Published: the weight ξ of the kept images is 1. Corrected: it follows
 ///   their loss.
 /// - The pairwise distance of ES and GTM. Published: an offset of 1e-6 is added to each coordinate.
 ///   Corrected: none.
@@ -43,8 +43,8 @@ impl Choice for Form {
 }
 
 impl Form {
-    /// The number of items in a ranking of a gallery of `n`. Ranks are in 0..ranked, and percentiles refer to
-    /// this number. The published form also ranks the query's clean copy. `outside` says that some queries
+    /// The number of images in a ranking of a gallery of `n`. Ranks are in 0..ranked, and percentiles refer
+    /// to this number. The published form also ranks the query's clean copy. `outside` says that some queries
     /// are not in the gallery.
     pub fn ranked(self, n: usize, outside: bool) -> usize {
         match self {
@@ -72,21 +72,21 @@ pub struct Measures {
     /// Cosine similarity with the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
-    /// Whether the nearest item that the query may rank has its class; `None` if no such item has it. For
-    /// TOP1: is an item that the clean query finds; for TMIN: has another class than the requested one.
+    /// Whether the nearest image that the query may rank has its class; `None` if no such image has it. For
+    /// TOP1: is an image that the clean query finds; for TMIN: has another class than the requested one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hit: Option<bool>,
-    /// Whether the target is among the nearest 4 items other than the query.
+    /// Whether the target is among the nearest 4 images other than the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retained: Option<bool>,
-    /// Distance to the item that the perturbed one is compared with by a threshold, or to the nearest of
+    /// Distance to the image that the perturbed one is compared with by a threshold, or to the nearest of
     /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distance: Option<f64>,
     /// Whether this distance is at most the threshold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<bool>,
-    /// Mean rank of the items that the attack keeps at the top of the ranking; 0 = nearest.
+    /// Mean rank of the images that the attack keeps at the top of the ranking; 0 = nearest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<f64>,
     /// How well the targets are in the order that the attacker wants: for two, 1 if they are swapped and
@@ -97,32 +97,33 @@ pub struct Measures {
     /// query's clean copy, from which attacks on an order draw their targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top: Option<f64>,
-    /// The queries that rank the perturbed item among their first, for attacks that craft it on a sample of
+    /// The queries that rank the perturbed image among their first, for attacks that craft it on a sample of
     /// queries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured: Option<Captured>,
-    /// Retrieval of the query; absent if the perturbed item is a candidate, or no item that it may rank has
+    /// Retrieval of the query; absent if the perturbed image is a candidate, or no image that it may rank has
     /// its class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retrieval: Option<Retrieval>,
 }
 
-/// The queries that one item captures.
+/// The queries that one image captures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Captured {
-    /// Shares of the sample's queries among whose first 1 and first 10 the item is, in [0, 1].
+    /// Shares of the sample's queries among whose first 1 and first 10 the image is, in [0, 1].
     pub sample: [f64; 2],
     /// Number of queries that held-out ones are drawn from. They have the same order in every trial.
     pub queries: usize,
     /// Places of those that are not held out, ascending: the sample's queries, and those that don't rank the
-    /// item.
+    /// image.
     pub left_out: Vec<usize>,
-    /// Held-out queries among whose first 10 the item is: their places, ascending, and its rank; 0 = nearest.
+    /// Held-out queries among whose first 10 the image is: their places, ascending, and its rank; 0 =
+    /// nearest.
     pub first: Vec<(usize, usize)>,
 }
 
 impl Captured {
-    /// Share of the held-out queries among whose first `k` ≤ 10 the item is, in [0, 1], with a weight for
+    /// Share of the held-out queries among whose first `k` ≤ 10 the image is, in [0, 1], with a weight for
     /// each of the queries; `None` if the weights of all held-out queries are 0.
     pub fn share(&self, k: usize, weight: impl Fn(usize) -> f64) -> Option<f64> {
         let all: f64 = (0..self.queries).map(&weight).sum();
@@ -133,14 +134,14 @@ impl Captured {
     }
 }
 
-/// Retrieval of one query among the items that it may rank, its own clean copy left out. Shares in [0, 1].
+/// Retrieval of one query among the images that it may rank, its own clean copy left out. Shares in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Retrieval {
-    /// Whether the nearest item has its class.
+    /// Whether the nearest image has its class.
     pub first: bool,
     /// Average precision over the whole ranking.
     pub ap: f64,
-    /// (1/R) Σ_{k≤R} P@k·rel(k), where R is the number of items to find: the query's part of mAP@R.
+    /// (1/R) Σ_{k≤R} P@k·rel(k), where R is the number of images to find: the query's part of mAP@R.
     pub ap_at_r: f64,
     /// Share of its class among the nearest R + 1: the query's part of mAP@C.
     pub at_c: f64,
@@ -246,7 +247,7 @@ pub struct Skipped {
     pub why: String,
 }
 
-/// Every random choice of an audit, with items identified by id. `--trials` reads this form. The fields are
+/// Every random choice of an audit, with images identified by id. `--trials` reads this form. The fields are
 /// in alphabetical order, as in all earlier reports, because parts of a run compare hashes of this text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -280,7 +281,7 @@ pub struct TrialRow {
 }
 
 impl Form {
-    /// The number of items in a ranking of `gallery`.
+    /// The number of images in a ranking of `gallery`.
     pub fn ranked_in(self, gallery: &Gallery) -> usize {
         self.ranked(gallery.len(), gallery.targets().start > gallery.len())
     }
@@ -293,8 +294,8 @@ impl Form {
         }
     }
 
-    /// The item that is left out of a query's ranking as the query itself; `d` `[N]` are the distances from
-    /// its clean embedding. The released code does not know which item the query is, and takes the nearest
+    /// The image that is left out of a query's ranking as the query itself; `d` `[N]` are the distances from
+    /// its clean embedding. The released code does not know which image the query is, and takes the nearest
     /// one, the first of equal ones.
     pub fn own_item(self, gallery: &Gallery, query: usize, d: &[f64]) -> usize {
         match self {
