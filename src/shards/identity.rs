@@ -1,7 +1,7 @@
 //! The identity of a run: two runs with the same identity give the same outcomes, trial by trial.
 
 use crate::model::runtime::Provider;
-use crate::record::{Properties, Report};
+use crate::record::{Properties, Report, Surrogate};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -34,6 +34,7 @@ impl Identity {
             ("model's SHA-256", model.sha256.clone()),
             ("model's inputs", model.inputs.join(", ")),
             ("model's output", format!("{} of {}", model.output, model.dim)),
+            ("pooling", model.pooling.clone().unwrap_or_else(|| "none".into())),
             ("gradient", if estimated { "estimated" } else { "exact" }.into()),
             ("metric", model.metric.to_string()),
             ("preprocessing", serde_json::to_string(&model.preprocessing).unwrap_or_default()),
@@ -44,6 +45,7 @@ impl Identity {
             ("retrieval before the attacks", retrieval),
             ("suite", suite.name.clone()),
             ("surrogate's SHA-256", suite.surrogate.as_ref().map_or("none".into(), |s| s.sha256.clone())),
+            ("surrogate's reading", suite.surrogate.as_ref().map_or("none".into(), reading)),
             ("targets of another kind", report.targets.as_ref().map_or("none".into(), |t| t.sha256.clone())),
             ("corruptions", suite.corruptions.join(", ")),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
@@ -67,6 +69,18 @@ impl Identity {
     pub fn differences(&self, other: &Identity) -> Vec<String> {
         self.0.differences(&other.0)
     }
+}
+
+/// How a surrogate's input and output are read.
+fn reading(of: &Surrogate) -> String {
+    let or = |text: Option<String>| text.unwrap_or_else(|| "none".into());
+    format!(
+        "output {}, pooling {}, metric {}, preprocessing {}",
+        or(of.output.clone()),
+        or(of.pooling.clone()),
+        or(of.metric.map(|metric| metric.to_string())),
+        or(of.preprocessing.as_ref().and_then(|of| serde_json::to_string(of).ok()))
+    )
 }
 
 /// SHA-256 over the groups of a report's queries.

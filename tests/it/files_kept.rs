@@ -1,0 +1,90 @@
+//! Files that a run reads, writes and continues from: inputs are not replaced, a journal and a folder of another
+//! run are refused, a report can't name code, and caches cost no audit.
+
+use crate::common::models::{self, Weights, free, grey, small, value};
+use crate::common::{Ran, Temp, program, ran, run, says, words};
+use onnx_grad::Graph;
+use onnx_grad::graph::Node;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Two attacks of two steps.
+const SUITE: &str = "form: published\nattacks: [QA-, ES]\nsteps: 2\n";
+/// Flags of a short audit.
+const QUICK: &str = "--suite suite.yaml --data data --strong-sample off --max-queries 4 -q";
+
+/// A small model and images.
+fn stage() -> Temp {
+    let dir = models::stage(3, 4);
+    dir.write("suite.yaml", SUITE);
+    dir
+}
+
+fn audit(dir: &Temp, flags: &str) -> Ran {
+    run(dir, words(&format!("model.onnx {QUICK} {flags}")))
+}
+
+/// A process whose messages are kept.
+fn started(command: &mut Command) -> Child {
+    command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// Waits until there is such a file.
+fn wait_for(child: &mut Child, dir: &Temp, name: &str) {
+    while !dir.join(name).exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before there was {name}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The exit code of a process, and its messages.
+fn ended(child: Child) -> (Option<i32>, String) {
+    let done = child.wait_with_output().unwrap();
+    (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+}
+
+/// Runs an audit whose report can't be written, as its folder `out` is removed: all trials stay in the
+/// journal `j`.
+fn unfinished(dir: &Temp, flags: &str) {
+    std::fs::create_dir(dir.join("out")).unwrap();
+    let line = format!("{flags} -o out/r.json --journal j");
+    let mut child = started(program(dir).args(words(&line)));
+    // The journal is claimed before the model is loaded.
+    wait_for(&mut child, dir, "j");
+    std::fs::remove_dir(dir.join("out")).unwrap();
+    let (code, err) = ended(child);
+    assert_eq!(code, Some(1), "{err}");
+    says(&err, &["can't write out/r.json", "All trials are done and saved in j"]);
+    std::fs::create_dir(dir.join("out")).unwrap();
+}
+
+/// Grey images to a feature map of 8 channels, which is no embedding before it is pooled.
+fn feature_map() -> Graph {
+    let map = Node::new("Conv", &["image", "kernel"], "embedding").with("strides", vec![3i64, 3]);
+    let mut graph = grey(vec![map], Weights::new(1).normal("kernel", &[8, 1, 3, 3], 0.3));
+    graph.outputs = vec![value("embedding", free(), &[8, 4, 4])];
+    graph
+}
+
+/// Images without classes have no R@1 that would differ.
+#[test]
+fn a_journal_of_another_pooling_is_refused() {
+    let dir = stage();
+    dir.write("model.onnx", feature_map().encode());
+    let flags = "model.onnx --data data --labels none --max-queries 3 --allow-untrusted -q --pooling";
+    unfinished(&dir, &format!("{flags} mean"));
+    let resumed = format!("{flags} max -o out/r.json --journal j --resume");
+    says(&run(&dir, words(&resumed)).ended(2).err, &["the journal of another run", "pooling: mean and max"]);
+}
+
+/// A card of the surrogate changes the attacked images, and no number without an attack.
+#[test]
+fn a_journal_of_another_card_of_the_surrogate_is_refused() {
+    let dir = stage();
+    dir.write("other.onnx", small().encode());
+    let flags = format!("model.onnx {QUICK} --surrogate other.onnx");
+    unfinished(&dir, &flags);
+    dir.write("other.yaml", "range: [0, 255]\n");
+    let resumed = format!("{flags} -o out/r.json --journal j --resume");
+    says(&run(&dir, words(&resumed)).ended(2).err, &["the journal of another run", "surrogate's reading"]);
+}
