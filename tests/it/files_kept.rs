@@ -88,3 +88,28 @@ fn a_journal_of_another_card_of_the_surrogate_is_refused() {
     let resumed = format!("{flags} -o out/r.json --journal j --resume");
     says(&run(&dir, words(&resumed)).ended(2).err, &["the journal of another run", "surrogate's reading"]);
 }
+
+/// The command line of a report may be a stranger's. It chooses what is attacked, and neither code nor files.
+#[test]
+fn a_report_names_no_code_and_no_file_to_write() {
+    let dir = stage();
+    audit(&dir, "-o r.json").ended(0);
+    let mut report = dir.json("r.json");
+    let command = report["command"].as_str().unwrap();
+    let longer = format!("{command} --ort-lib ./libevil.so --memory 1B --cache kept --journal j --resume");
+    report["command"] = longer.into();
+    dir.write("r.json", serde_json::to_string_pretty(&report).unwrap());
+    dir.write("libevil.so", "no library");
+    let before = dir.names();
+    // It would be loaded before ORT_DYLIB_PATH's.
+    let bundled = run(&dir, words("report r.json --bundle e.zip")).ended(0);
+    says(&bundled.err, &["libevil.so", "not loaded", "ORT_DYLIB_PATH"]);
+    let new: Vec<String> = dir.names().into_iter().filter(|name| !before.contains(name)).collect();
+    assert_eq!(new, ["e.zip"]);
+    // Nor do the commands that a page advises to paste.
+    run(&dir, words("report r.json -o r.html")).ended(0);
+    let page = dir.text("r.html").replace("<span class=\"flag\">", "").replace("</span>", "");
+    let lines: Vec<&str> = page.split("<code class=\"line\">audit ").skip(1).collect();
+    let lines: Vec<&str> = lines.iter().filter_map(|part| Some(part.split_once("</code>")?.0)).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| !line.contains("libevil")), "{lines:?}");
+}
