@@ -10,7 +10,7 @@ use crate::model::joined::{Joined, NAMES};
 use crate::model::runtime::{INLINE_LIMIT, Input, Optimise, Options, Provider, Session};
 use crate::pipeline::images::first_batch;
 use crate::pipeline::machine;
-use crate::pipeline::settings::settle_card;
+use crate::pipeline::settings::{refuse_inputs, settle_card};
 use crate::progress::Mode;
 use crate::random::Random;
 use crate::record::{GradientCheck, reason};
@@ -63,6 +63,7 @@ pub fn run(request: &GradFile) -> Result<String> {
             request.file.display()
         )));
     }
+    refuse_inputs(&[("the model", path)], &[("-o", request.file.as_path())])?;
     let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), path)?;
     let to = Destination::open("-o", &request.file)?;
     machine::load(request.library.as_deref(), request.memory, Mode::Auto)?;

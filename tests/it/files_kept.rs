@@ -113,3 +113,51 @@ fn a_report_names_no_code_and_no_file_to_write() {
     let lines: Vec<&str> = lines.iter().filter_map(|part| Some(part.split_once("</code>")?.0)).collect();
     assert!(!lines.is_empty() && lines.iter().all(|line| !line.contains("libevil")), "{lines:?}");
 }
+
+/// Each command refuses to replace a file that it reads, before any work.
+#[test]
+fn an_input_is_not_replaced() {
+    let dir = stage();
+    let list = |folder: &str| format!("path,label\n{folder}/00.png,a\n{folder}/01.png,a\n");
+    dir.write("list.csv", list("data/class00"));
+    for name in ["list.json", "images.parquet", "part.json", "mask.json"] {
+        dir.write(name, "an input");
+    }
+    let content = |name: String| (std::fs::read(dir.join(&name)).ok(), name);
+    let contents = || dir.names().into_iter().map(content).collect::<Vec<_>>();
+    let before = contents();
+    let photo = std::fs::read(dir.join("data/class00/00.png")).unwrap();
+    let flags = "--suite suite.yaml -q";
+    for (line, says_that) in [
+        ("model.onnx -q --data list.csv -o list.csv", "-o list.csv: this is the file of --data"),
+        ("model.onnx -q --data list.csv -o ./data/../list.csv", "this is the file of --data"),
+        ("model.onnx -q --data data --mask mask.json --trials-out mask.json", "this is the file of --mask"),
+        ("model.onnx -q --data list.json --save-baseline list.json", "--save-baseline list.json: this is"),
+        ("model.onnx -q --data data --save-baseline data/class00/00.png", "Name a file that ends in .json"),
+        ("grad model.onnx -o model.onnx", "-o model.onnx: this is the model"),
+        ("embed model.onnx -q --data images.parquet -o images.parquet", "this is the file of --data"),
+        ("doctor model.onnx -q --data data --trials part.json -o part.json", "this is the file of --trials"),
+        ("compare part.json part.json -o part.json", "-o part.json: this is a report to compare"),
+        ("merge part.json -o part.json", "-o part.json: this is a part"),
+        ("report part.json --bundle part.json", "--bundle part.json: this is the report"),
+    ] {
+        says(&run(&dir, words(line)).ended(2).err, &[says_that]);
+    }
+    for command in
+        ["sweep model.onnx --over eps=1/255,2/255", "geometry model.onnx", "compare model.onnx model.onnx"]
+    {
+        let line = format!("{command} {flags} --data list.json -o list.json");
+        says(&run(&dir, words(&line)).ended(2).err, &["-o list.json: this is the file of --data"]);
+    }
+    assert_eq!(contents(), before);
+    assert_eq!(std::fs::read(dir.join("data/class00/00.png")).unwrap(), photo);
+}
+
+/// An audit may replace the report whose trials it repeats, and its baseline.
+#[test]
+fn a_report_of_the_same_audit_may_be_replaced() {
+    let dir = stage();
+    audit(&dir, "-o r.json --save-baseline base.json").ended(0);
+    audit(&dir, "--trials r.json -o r.json").ended(0);
+    audit(&dir, "--baseline base.json --save-baseline base.json").ended(0);
+}
