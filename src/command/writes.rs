@@ -11,7 +11,7 @@ pub struct Written {
 }
 
 /// Every file that the program writes.
-pub const WRITTEN: [Written; 5] = [
+pub const WRITTEN: [Written; 6] = [
     Written {
         place: "files that you name",
         what: "reports, trials, baselines, embeddings, gradients and images, by -o and the flags that name a file or a folder to write \
@@ -24,6 +24,10 @@ pub const WRITTEN: [Written; 5] = [
     Written {
         place: "*.partial",
         what: "beside a file that is being written. It takes the file's name when it is whole",
+    },
+    Written {
+        place: "*/.run",
+        what: "in the folder of --attacked-out: a hash of the audit that its files are of, for --resume",
     },
     Written {
         place: "~/.cache/audit/check/*.json",

@@ -16,6 +16,7 @@ use crate::model::Route;
 use crate::progress::Phase;
 use crate::record::{Finding, Outcome, Partition, Report, Space};
 use crate::request::Request;
+use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
 use crate::shards::share::share;
 use crate::threat::{self, AttackContext, Trial};
@@ -124,6 +125,9 @@ fn execute(
     let before = attacks.model.requested_routes();
     let mut phase = Phase::new("attacks", 0, request.progress);
     let mut done = attack::earlier(journal, request, report, attacks.work.trials.len())?;
+    if let Some(files) = &attacks.attacked {
+        files.claim(&Identity::of_process(report))?;
+    }
     done.extend(attacks.work.of_known(known));
     report.outcomes = attacks.run(journal, done, collector, &mut phase)?;
     phase.finish();

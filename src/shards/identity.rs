@@ -2,6 +2,7 @@
 
 use crate::model::runtime::Provider;
 use crate::record::{Properties, Report, Surrogate};
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -63,6 +64,12 @@ impl Identity {
             run.insert("SHA-256 of its own trials", trials_hash(report));
         }
         Identity(run)
+    }
+
+    /// SHA-256 of all properties.
+    pub fn sha256(&self) -> Result<String> {
+        let text = serde_json::to_vec(self).map_err(|e| Error::internal(format!("a run's identity: {e}")))?;
+        Ok(crate::files::hex(&Sha256::digest(&text)))
     }
 
     /// The differences, each as "name: ours and theirs".

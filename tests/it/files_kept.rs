@@ -161,3 +161,23 @@ fn a_report_of_the_same_audit_may_be_replaced() {
     audit(&dir, "--trials r.json -o r.json").ended(0);
     audit(&dir, "--baseline base.json --save-baseline base.json").ended(0);
 }
+
+/// A folder of attacked files is continued by the audit that began it, and by no other.
+#[test]
+fn attacked_files_of_another_audit_are_refused() {
+    let dir = stage();
+    dir.write("suite.yaml", "form: corrected\nattacks: [ES]\nsteps: 3\neps: 16/255\nspace: file\n");
+    audit(&dir, "--attacked-out out -o a.json").ended(0);
+    let resumed = |flags: &str| audit(&dir, &format!("--attacked-out out --resume {flags}"));
+    let other = resumed("--seed 5 -o b.json").ended(2);
+    says(&other.err, &["--attacked-out out: its files are of another audit", "Name a new folder"]);
+    let list = dir.text("out/attacked.csv");
+    std::fs::remove_file(dir.join("out/attacked.csv")).unwrap();
+    resumed("-o a.json").ended(0);
+    assert_eq!(dir.text("out/attacked.csv"), list);
+    std::fs::remove_file(dir.join("out/.run")).unwrap();
+    says(&resumed("-o a.json").ended(2).err, &["its files are of an unknown audit"]);
+    // A folder that only an interrupted audit claimed is as good as new.
+    dir.write("new/.run", "another\n");
+    audit(&dir, "--attacked-out new -o c.json").ended(0);
+}
