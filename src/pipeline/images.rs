@@ -144,16 +144,27 @@ pub fn embed(
     let dim = model.info.dim;
     let mut gathered = Gathered::begin(dataset, vectors, dim);
     let given = gathered.readable.len();
+    let prep = preparation(&model.info.preprocessing);
     match embeddings::find(request, &dataset.items[given..], model)? {
-        Saved::Found(name, file) => {
-            let prep = preparation(&model.info.preprocessing);
+        Saved::Given(name, file) => {
             let rows = embeddings::rows(request, (&name, &file), (dataset, given), model, &prep)?;
             gathered.take_saved(request, dataset, file, rows)?;
         }
-        Saved::Wanted(path) => {
-            gathered.rest(request, dataset, model)?;
-            let values = gathered.embeddings[given * dim..].to_vec();
-            gathered.to_save(request, dataset, model, values).write(&path)?;
+        Saved::Cached(path, file) => {
+            let rows = match &file {
+                Some(file) => {
+                    embeddings::cached_rows(request, (&path, file), (dataset, given), model, &prep)?
+                }
+                None => None,
+            };
+            match file.zip(rows) {
+                Some((file, rows)) => gathered.take_saved(request, dataset, file, rows)?,
+                None => {
+                    gathered.rest(request, dataset, model)?;
+                    let values = gathered.embeddings[given * dim..].to_vec();
+                    gathered.to_save(request, dataset, model, values).write(&path)?;
+                }
+            }
         }
         Saved::Unasked => gathered.rest(request, dataset, model)?,
     }
@@ -216,6 +227,7 @@ impl Gathered {
             label: dataset.classes[item.class].clone(),
             camera: item.camera(),
             bytes: embeddings::bytes(item),
+            part: item.part(),
             digest: *digest,
             pixels: *pixels,
         };

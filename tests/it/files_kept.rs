@@ -2,7 +2,7 @@
 //! run are refused, a report can't name code, and caches cost no audit.
 
 use crate::common::models::{self, Weights, free, grey, small, value};
-use crate::common::{Ran, Temp, program, ran, run, says, words};
+use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};
 use onnx_grad::Graph;
 use onnx_grad::graph::Node;
 use std::process::{Child, Command, Stdio};
@@ -180,4 +180,52 @@ fn attacked_files_of_another_audit_are_refused() {
     // A folder that only an interrupted audit claimed is as good as new.
     dir.write("new/.run", "another\n");
     audit(&dir, "--attacked-out new -o c.json").ended(0);
+}
+
+/// Boxes of `data/` in COCO's form: of each class two images, of this width.
+fn boxes(width: usize) -> String {
+    let places: Vec<(usize, usize)> = (0..3).flat_map(|class| [(class, 0), (class, 1)]).collect();
+    let all = |row: &dyn Fn(usize, usize, usize) -> String| {
+        let rows = places.iter().enumerate().map(|(at, &(class, sample))| row(at, class, sample));
+        rows.collect::<Vec<_>>().join(", ")
+    };
+    let files = all(&|at, class, sample| {
+        format!(r#"{{"id": {at}, "file_name": "data/class{class:02}/{sample:02}.png"}}"#)
+    });
+    let cut = all(&|at, class, _| {
+        format!(r#"{{"id": {at}, "image_id": {at}, "category_id": {class}, "bbox": [0, 0, {width}, 12]}}"#)
+    });
+    let classes = r#"{"id": 0, "name": "a"}, {"id": 1, "name": "b"}, {"id": 2, "name": "c"}"#;
+    format!(r#"{{"images": [{files}], "annotations": [{cut}], "categories": [{classes}]}}"#)
+}
+
+/// The image files are the same; the part of them that is an image is not.
+#[test]
+fn cached_embeddings_are_of_the_same_parts_of_files() {
+    let dir = stage();
+    let fixed = "model.onnx --suite suite.yaml --data coco.json --strong-sample off --max-queries 4";
+    let audit = |flags: &str| run(&dir, words(&format!("{fixed} {flags}")));
+    dir.write("coco.json", boxes(12));
+    audit("-q --cache kept -o first.json").ended(0);
+    run(&dir, words("embed model.onnx --data coco.json -q -o g.parquet")).ended(0);
+    dir.write("coco.json", boxes(6));
+    audit("-q --cache kept -o second.json").ended(0);
+    audit("-q -o own.json").ended(0);
+    assert_eq!(lasting_text(&dir, "second.json"), lasting_text(&dir, "own.json"));
+    let stale = audit("-q --gallery-cache g.parquet").ended(2);
+    says(&stale.err, &["g.parquet: `data/class00/00.png#0` is another part of its file", "Remove the file"]);
+    // A file in the cache that doesn't fit costs its time, and not the audit.
+    let files = Temp::names_in(&dir.join("kept"));
+    assert_eq!(files.len(), 2, "{files:?}");
+    let [a, b] = [0, 1].map(|at| dir.join("kept").join(&files[at]));
+    let (of_a, of_b) = (std::fs::read(&a).unwrap(), std::fs::read(&b).unwrap());
+    std::fs::write(&a, &of_b).unwrap();
+    std::fs::write(&b, &of_a).unwrap();
+    let again = audit("--progress plain --cache kept -o third.json").ended(0);
+    says(&again.err, &["--cache: kept/", "is another part of its file", "All images are embedded again"]);
+    assert!(!again.err.contains("Remove the file"), "{}", again.err);
+    assert_eq!(lasting_text(&dir, "third.json"), lasting_text(&dir, "own.json"));
+    // It was replaced.
+    let whole = audit("--progress plain --cache kept -o fourth.json").ended(0);
+    says(&whole.err, &["computed again and agree"]);
 }
