@@ -2,7 +2,7 @@
 
 use crate::data::embedded::{Embedded, stale};
 use crate::data::{Dataset, Item, Preparation};
-use crate::files::hex;
+use crate::files::{self, hex};
 use crate::model::{Model, runtime};
 use crate::progress::Phase;
 use crate::random::Random;
@@ -28,6 +28,31 @@ pub enum Saved {
     Cached(PathBuf, Option<Embedded>),
     /// No file was requested.
     Unasked,
+}
+
+/// Refuses a folder of `--cache` that can't be made or written to, or whose files would be images of the next
+/// audit (exit code 2). A folder with files may be read-only, as it may have the embeddings.
+pub fn settle(request: &Request) -> Result<()> {
+    let Some(folder) = &request.run.cache else { return Ok(()) };
+    let refused = |why: String| Err(Error::usage(format!("--cache {}: {why}", folder.display())));
+    // The existing part of its path.
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        return refused(format!("can't make the folder: {} is a file. Choose another", there.display()));
+    }
+    if let Some(data) = request.images.around(there) {
+        return refused(format!(
+            "it lies in {}, and its files would be images of the next audit. Name a folder elsewhere",
+            data.display()
+        ));
+    }
+    if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+        return Ok(());
+    }
+    match files::partial(&there.join("embeddings")) {
+        Ok(_) => Ok(()),
+        Err(e) => refused(format!("can't write there: {e}. Choose another")),
+    }
 }
 
 /// The file of `--gallery-cache`, or the file in the folder of `--cache` for these images and this model.

@@ -10,6 +10,7 @@ use crate::model::Model;
 use crate::model::card::Preprocessing;
 use crate::progress::Phase;
 use crate::record::{self, Finding, Found, Metric, Role, reason};
+use crate::report::Destination;
 use crate::request::{Images, Labels, Request};
 use crate::space::Gallery;
 use crate::{Error, Result, interrupt};
@@ -160,9 +161,16 @@ pub fn embed(
             match file.zip(rows) {
                 Some((file, rows)) => gathered.take_saved(request, dataset, file, rows)?,
                 None => {
+                    Destination::open("--cache", &path)?;
                     gathered.rest(request, dataset, model)?;
                     let values = gathered.embeddings[given * dim..].to_vec();
-                    gathered.to_save(request, dataset, model, values).write(&path)?;
+                    let saved = gathered.to_save(request, dataset, model, values).write(&path);
+                    // The embeddings of this audit are there all the same.
+                    if let Err(e) = saved {
+                        request
+                            .progress
+                            .warn(&format!("--cache: {}. The embeddings are not cached", e.message));
+                    }
                 }
             }
         }

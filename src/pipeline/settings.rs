@@ -1,6 +1,7 @@
 //! The request, the suite and the model card combined, and the output files opened.
 
 use super::attacked_files;
+use crate::cache::embeddings;
 use crate::data::Dataset;
 use crate::facts::Facts;
 use crate::facts::protocols::parse_size;
@@ -68,6 +69,7 @@ impl Settings {
             ));
         }
         attacked_files::settle(request, &suite)?;
+        embeddings::settle(request)?;
         let journal = settle_journal(request)?;
         Ok(Settings {
             files: Files { targets, trials, baseline: save_baseline },

@@ -229,3 +229,25 @@ fn cached_embeddings_are_of_the_same_parts_of_files() {
     let whole = audit("--progress plain --cache kept -o fourth.json").ended(0);
     says(&whole.err, &["computed again and agree"]);
 }
+
+/// The folder of a cache is tried before the model is read, and a full disk costs the cache alone.
+#[test]
+fn a_cache_that_cannot_be_written_costs_no_audit() {
+    let dir = stage();
+    for (folder, why) in [
+        ("suite.yaml/kept", "can't make the folder: suite.yaml is a file"),
+        ("data/kept", "it lies in data, and its files would be images of the next audit"),
+        ("/proc/kept", "can't write there"),
+    ] {
+        let line = format!("nowhere.onnx {QUICK} --cache {folder}");
+        says(&run(&dir, words(&line)).ended(2).err, &[&format!("--cache {folder}: {why}")]);
+    }
+    let program = program(&dir);
+    let mut shell = Command::new("sh");
+    // No file may be longer than 512 bytes: a full disk.
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh"]).arg(program.get_program());
+    shell.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?)))).stdin(Stdio::null());
+    let line = format!("model.onnx {QUICK} --cache kept");
+    let done = ran(shell.current_dir(dir.path()).args(words(&line))).ended(0);
+    says(&done.err, &["--cache: can't write kept/", "The embeddings are not cached"]);
+}
