@@ -178,6 +178,11 @@ impl Journal {
         Error::internal(format!("can't write the journal {}: {e}", self.path.display()))
     }
 
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where trials are saved and what `--resume` then `does`, or why they are lost, in words.
     pub fn saved(&mut self, does: &str) -> String {
         match self.restored() {

@@ -44,8 +44,8 @@ fn ended(child: Child) -> (Option<i32>, String) {
 }
 
 /// Runs an audit whose report can't be written, as its folder `out` is removed: all trials stay in the
-/// journal `j`.
-fn unfinished(dir: &Temp, flags: &str) {
+/// journal `j`. Returns its messages.
+fn unfinished(dir: &Temp, flags: &str) -> String {
     std::fs::create_dir(dir.join("out")).unwrap();
     let line = format!("{flags} -o out/r.json --journal j");
     let mut child = started(program(dir).args(words(&line)));
@@ -56,6 +56,7 @@ fn unfinished(dir: &Temp, flags: &str) {
     assert_eq!(code, Some(1), "{err}");
     says(&err, &["can't write out/r.json", "All trials are done and saved in j"]);
     std::fs::create_dir(dir.join("out")).unwrap();
+    err
 }
 
 /// Grey images to a feature map of 8 channels, which is no embedding before it is pooled.
@@ -250,4 +251,41 @@ fn a_cache_that_cannot_be_written_costs_no_audit() {
     let line = format!("model.onnx {QUICK} --cache kept");
     let done = ran(shell.current_dir(dir.path()).args(words(&line))).ended(0);
     says(&done.err, &["--cache: can't write kept/", "The embeddings are not cached"]);
+}
+
+/// A file that is a mount, as in containers, can't be replaced: that is told before the work. `unshare` makes
+/// one, where the system lets it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_mounted_file_is_refused_before_the_work() {
+    let dir = stage();
+    dir.write("r r.json", "");
+    let program = program(&dir);
+    let mounted = |command: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        let script = "mount --bind suite.yaml 'r r.json' && exec \"$@\"";
+        unshare.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]).args(command);
+        unshare.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        unshare.current_dir(dir.path()).stdin(Stdio::null()).output()
+    };
+    if !mounted(&["true"]).is_ok_and(|done| done.status.success()) {
+        eprintln!("no mount can be made here");
+        return;
+    }
+    let audit = program.get_program().to_str().unwrap();
+    let done = mounted(&[audit, "nowhere.onnx", "-q", "-o", "r r.json"]).unwrap();
+    assert_eq!(done.status.code(), Some(2));
+    says(&String::from_utf8(done.stderr).unwrap(), &["-o r r.json: it is a mount of its own"]);
+}
+
+/// A file that can't be written in the end: the message says how to write another from the same trials.
+#[test]
+fn a_report_that_cannot_be_written_goes_to_another_file() {
+    let dir = stage();
+    let flags = format!("model.onnx {QUICK}");
+    let err = unfinished(&dir, &flags);
+    says(&err, &["To write another file: --journal j --resume -o OTHER"]);
+    let other = format!("{flags} --journal j --resume -o other.json").replace(" -q", "");
+    says(&run(&dir, words(&other)).ended(0).err, &["trials are done already"]);
+    assert!(dir.join("other.json").exists() && !dir.join("j").exists());
 }

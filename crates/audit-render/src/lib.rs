@@ -78,7 +78,8 @@ pub fn schema() -> Result<String> {
 pub struct Destination(PathBuf);
 
 impl Destination {
-    /// Tries `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable.
+    /// Tries `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable, or a
+    /// file that can't be replaced.
     pub fn open(flag: &str, path: &Path) -> Result<Destination> {
         if path.is_dir() {
             return Err(Error::usage(format!(
@@ -87,13 +88,16 @@ impl Destination {
             )));
         }
         // Dropped at once, so that a process that is killed leaves nothing behind.
-        files::partial(path).map(drop).map_err(|e| {
+        let new = files::partial(path).map_err(|e| {
             Error::usage(format!(
                 "{flag} {}: can't write there: {e}. Make the folder, or choose another",
                 path.display()
             ))
         })?;
-        Ok(Destination(path.into()))
+        match files::unreplaceable(path, &new) {
+            Some(why) => Err(Error::usage(format!("{flag} {}: {why}. Choose another", path.display()))),
+            None => Ok(Destination(path.into())),
+        }
     }
 
     /// Writes the file, whole or not at all.
