@@ -649,12 +649,15 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
             error.message = format!("{}. {done} of {of} trials are done and {what}", error.message);
         }
         _ if error.exit == Exit::Interrupted => {
-            let why = match journal {
-                Some(_) => "No trial was done yet",
-                None => "Without -o or --journal no trial is saved",
-            };
-            error.message =
-                format!("{}. {why}. Run the same command again; it starts from the beginning", error.message);
+            // Of a sweep, those of an earlier point.
+            let next = interrupt::saved().unwrap_or_else(|| {
+                let why = match journal {
+                    Some(_) => "No trial was done yet",
+                    None => "Without -o or --journal no trial is saved",
+                };
+                format!("{why}. {}", interrupt::next_step())
+            });
+            error.message = format!("{}. {next}", error.message);
         }
         _ => {}
     }

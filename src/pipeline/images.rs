@@ -276,9 +276,7 @@ impl Gathered {
                 self.embeddings.extend(model.embed(&waiting[..filled])?.iter());
                 waiting.drain(..filled);
                 progress.set(self.readable.len() as u64, None);
-                interrupt::check(
-                    " while images were embedded. Run the same command again; it starts from the beginning",
-                )?;
+                interrupt::check(" while images were embedded").map_err(interrupt::with_next_step)?;
             }
             Ok(())
         })?;

@@ -14,7 +14,7 @@ use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report, Space};
 use crate::report::{self, Destination, Target};
 use crate::request::{Compute, Ep, Gradient, Request, Sample, StrongSample};
-use crate::shards::journal::{Journal, named};
+use crate::shards::journal::{Journal, beside};
 use crate::suite::{self, Alpha, Suite};
 use crate::threat::objective::top1::TOP1;
 use crate::threat::{Ball, Mask};
@@ -159,10 +159,14 @@ fn open_baseline(path: &Path) -> Result<Destination> {
     }
 }
 
-/// The journal: at the place that flags state, or beside the first report.
+/// The journal: at the place that flags state, or beside a report.
 fn settle_journal(request: &Request) -> Result<Option<Journal>> {
-    let beside = request.output.reports.first().map(|path| named(path, "journal"));
-    match request.run.journal.clone().or(beside) {
+    let begun = |path: &Path| request.run.resume && path.is_file();
+    let path = match &request.run.journal {
+        Some(path) => Some(path.clone()),
+        None => beside(&request.output.reports, begun)?,
+    };
+    match path {
         Some(path) => Journal::open(&path, request.run.resume).map(Some),
         None if request.run.resume => Err(Error::usage(
             "--resume continues from the journal beside the first report: give the same -o as before, or --journal FILE",

@@ -3,9 +3,12 @@
 
 use crate::common::models::{self, Weights, free, grey, small, value};
 use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};
+use audit::shards::journal::Journal;
 use onnx_grad::Graph;
 use onnx_grad::graph::Node;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Two attacks of two steps.
@@ -288,4 +291,123 @@ fn a_report_that_cannot_be_written_goes_to_another_file() {
     let other = format!("{flags} --journal j --resume -o other.json").replace(" -q", "");
     says(&run(&dir, words(&other)).ended(0).err, &["trials are done already"]);
     assert!(dir.join("other.json").exists() && !dir.join("j").exists());
+}
+
+fn send(child: &Child, signal: &str) {
+    let kill = format!("kill -{signal} {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+}
+
+/// Another process removes a journal between the two calls that open and lock it: nobody then writes to a
+/// file without a name.
+#[test]
+fn one_process_has_a_journal_at_a_time() {
+    let dir = Temp::new();
+    let (path, holders) = (dir.join("j"), AtomicUsize::new(0));
+    let open_often = || {
+        for _ in 0..500 {
+            // Without a trial it is removed when it is dropped.
+            if let Ok(journal) = Journal::open(&path, false) {
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                std::thread::yield_now();
+                assert!(path.exists());
+                holders.fetch_sub(1, Ordering::SeqCst);
+                drop(journal);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(open_often))));
+}
+
+/// The order of `-o` may change: the journal beside any of them is continued.
+#[test]
+fn the_journal_beside_any_report_is_found() {
+    let dir = stage();
+    unfinished(&dir, &format!("model.onnx {QUICK}"));
+    let resumed = || {
+        let flags = QUICK.replace(" -q", "");
+        run(&dir, words(&format!("model.onnx {flags} -o a.json -o b.html --resume")))
+    };
+    for name in ["a.json.journal", "b.html.journal"] {
+        std::fs::copy(dir.join("j"), dir.join(name)).unwrap();
+    }
+    says(&resumed().ended(2).err, &["a.json.journal and b.html.journal are both there", "--journal"]);
+    std::fs::remove_file(dir.join("a.json.journal")).unwrap();
+    says(&resumed().ended(0).err, &["trials are done already"]);
+    assert!(!dir.join("b.html.journal").exists());
+}
+
+/// 60,000 nodes in a row: loading them takes many seconds.
+fn slow_to_load() -> Graph {
+    let mut graph = small();
+    let mut at = "image".to_string();
+    let chain = (0..60_000).map(|i| {
+        let out = format!("v{i}");
+        let node = Node::new(["Sigmoid", "Tanh"][i % 2], &[&at], &out);
+        at = out;
+        node
+    });
+    let chain: Vec<Node> = chain.collect();
+    graph.nodes[0].inputs[0] = at;
+    graph.nodes.splice(0..0, chain);
+    graph
+}
+
+/// Sends SIGTERM once this process says `begun` on stderr; its last line there.
+fn ended_at(command: &mut Command, begun: &str) -> String {
+    let mut child = started(command);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.by_ref().any(|line| line.unwrap().contains(begun)), "it never said {begun}");
+    send(&child, "TERM");
+    let last = lines.last().unwrap().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{last}");
+    last
+}
+
+/// The trials of an earlier process are saved, whenever this one ends.
+#[test]
+fn an_interrupted_start_says_where_earlier_trials_are() {
+    let dir = stage();
+    unfinished(&dir, &format!("model.onnx {QUICK}"));
+    dir.write("model.onnx", slow_to_load().encode());
+    let flags = QUICK.replace(" -q", "");
+    let line = format!("model.onnx {flags} -o out/r.json --journal j --resume --progress json");
+    let last = ended_at(program(&dir).args(words(&line)), "\"model\"");
+    says(&last, &["interrupted while the model was loaded", "saved in j", "--resume continues"]);
+    assert!(!last.contains("starts from the beginning"), "{last}");
+}
+
+/// The first point's trials are saved while the second has none.
+#[test]
+fn an_interrupted_sweep_says_where_earlier_trials_are() {
+    let dir = stage();
+    let line = format!("sweep model.onnx {QUICK} --over steps=2,100000 -o sw.json");
+    let mut child = started(program(&dir).args(words(&line)));
+    wait_for(&mut child, &dir, "sw.json.journal.2");
+    send(&child, "TERM");
+    let (code, err) = ended(child);
+    assert_eq!(code, Some(130), "{err}");
+    says(&err, &["audit: interrupted", "saved in sw.json.journal.1", "--resume continues"]);
+    assert!(!err.contains("starts from the beginning"), "{err}");
+    assert!(dir.join("sw.json.journal.1").exists() && !dir.join("sw.json.journal.2").exists());
+}
+
+/// A shell starts the programs of a script in the background with SIGINT ignored.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_interrupt_that_is_ignored_from_the_start_stays_ignored() {
+    let dir = stage();
+    let program = program(&dir);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' INT; exec \"$@\"", "sh"]).arg(program.get_program());
+    shell.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?)))).stdin(Stdio::null());
+    let line = format!("model.onnx {QUICK} --steps 100000 --journal j");
+    let mut child = started(shell.current_dir(dir.path()).args(words(&line)));
+    wait_for(&mut child, &dir, "j");
+    send(&child, "INT");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none());
+    send(&child, "TERM");
+    let (code, err) = ended(child);
+    assert_eq!(code, Some(130), "{err}");
 }
