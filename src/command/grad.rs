@@ -3,9 +3,9 @@
 use super::args::{DescribedArgs, RuntimeArgs};
 use super::values::batch;
 use super::{Done, limit, passed};
-use crate::Result;
 use crate::feature::grad_file::{self, GradFile};
 use crate::model::exported::file_of;
+use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -41,6 +41,7 @@ pub struct GradArgs {
 
 impl GradArgs {
     pub(super) fn run(&self) -> Result<Done> {
+        interrupt::listen();
         limit(self.runtime.threads);
         let request = GradFile {
             model: file_of(&self.model)?,

@@ -16,7 +16,7 @@ use crate::random::Random;
 use crate::record::{GradientCheck, reason};
 use crate::report::Destination;
 use crate::request::Reading;
-use crate::{Error, Result};
+use crate::{Error, Result, interrupt};
 use ndarray::ArrayView2;
 use onnx_grad::Graph;
 use onnx_grad::operators::OPSET;
@@ -68,13 +68,28 @@ pub fn run(request: &GradFile) -> Result<String> {
     let to = Destination::open("-o", &request.file)?;
     machine::load(request.library.as_deref(), request.memory, Mode::Auto)?;
     let options = Options { provider: Provider::Cpu, threads: request.threads };
-    let audited = Audited::open(path, &card, options, request.batch)?;
-    let batch = request.batch.or(audited.model.info.fixed_batch);
-    let mut joined = Joined::form(path, &card, options, batch, request.raw)?;
-    describe(&mut joined, request.raw);
-    let checked = check(&joined, audited, path, options, request.raw)?;
+    let (model, batch, raw) = (request.model.clone(), request.batch, request.raw);
+    let work = move || form(&model, &card, options, batch, raw);
+    let (joined, checked) = interrupt::watched("while the graph was made", &mut || (), work)??;
+    // A first signal lets the files be written: they belong together.
     let written = write(&joined.graph, to, &request.file)?;
     Ok(render(&joined, &written, request.raw, &checked))
+}
+
+/// Forms and checks the graph.
+fn form(
+    path: &Path,
+    card: &Card,
+    options: Options,
+    batch: Option<usize>,
+    raw: bool,
+) -> Result<(Joined, Checked)> {
+    let audited = Audited::open(path, card, options, batch)?;
+    let batch = batch.or(audited.model.info.fixed_batch);
+    let mut joined = Joined::form(path, card, options, batch, raw)?;
+    describe(&mut joined, raw);
+    let checked = check(&joined, audited, path, options, raw)?;
+    Ok((joined, checked))
 }
 
 /// The model of an audit, and images in [0,1] to run it on: one batch, filled with grey.

@@ -411,3 +411,28 @@ fn an_interrupt_that_is_ignored_from_the_start_stays_ignored() {
     let (code, err) = ended(child);
     assert_eq!(code, Some(130), "{err}");
 }
+
+/// Commands without a journal end with a message of their own, and write nothing.
+#[test]
+fn an_interrupted_doctor_inspection_or_gradient_ends_cleanly() {
+    let dir = stage();
+    let line =
+        "doctor model.onnx --suite suite.yaml --data data --steps 100000 --max-queries 4 --only restarts";
+    let last = ended_at(program(&dir).args(words(line)).args(["--progress", "json"]), "\"checks\"");
+    says(&last, &["interrupted while checks attacked. Run the same command again"]);
+    dir.write("slow.onnx", slow_to_load().encode());
+    let before = dir.names();
+    for (line, when) in [
+        ("inspect slow.onnx", "interrupted while the model was inspected"),
+        ("grad slow.onnx -o g.onnx", "interrupted while the graph was made"),
+    ] {
+        let child = started(program(&dir).args(words(line)));
+        // Loading the model takes longer than this.
+        std::thread::sleep(Duration::from_millis(1500));
+        send(&child, "TERM");
+        let (code, err) = ended(child);
+        assert_eq!(code, Some(130), "{err}");
+        says(&err, &[when, "Run the same command again"]);
+    }
+    assert_eq!(dir.names(), before);
+}
