@@ -21,7 +21,7 @@ use std::path::PathBuf;
 pub struct GradArgs {
     /// The model, an .onnx file
     pub model: PathBuf,
-    /// File to write to, .onnx; weights of 1.5 GB or more are written to a second file, FILE.data
+    /// File to write to, .onnx; weights of 1.5 GB or more are written to a second file, FILE.HASH.data
     #[arg(short = 'o', long = "report", alias = "file", value_name = "FILE")]
     pub file: PathBuf,
     /// Use the model's own input unchanged [default: pixels in [0, 1], RGB or grey, channels first, with

@@ -4,6 +4,7 @@
 use crate::check;
 use crate::check::load::JITTER;
 use crate::data::Dataset;
+use crate::files::hex;
 use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
 use crate::model::joined::{Joined, NAMES};
@@ -16,10 +17,12 @@ use crate::random::Random;
 use crate::record::{GradientCheck, reason};
 use crate::report::Destination;
 use crate::request::Reading;
+use crate::shards::journal::named;
 use crate::{Error, Result, interrupt};
 use ndarray::ArrayView2;
 use onnx_grad::Graph;
 use onnx_grad::operators::OPSET;
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// Batches at which a file for any batch is run.
@@ -72,7 +75,7 @@ pub fn run(request: &GradFile) -> Result<String> {
     let work = move || form(&model, &card, options, batch, raw);
     let (joined, checked) = interrupt::watched("while the graph was made", &mut || (), work)??;
     // A first signal lets the files be written: they belong together.
-    let written = write(&joined.graph, to, &request.file)?;
+    let written = write(&joined.graph, INLINE_LIMIT, to, &request.file)?;
     Ok(render(&joined, &written, request.raw, &checked))
 }
 
@@ -283,17 +286,23 @@ fn image(joined: &Joined, raw: bool) -> String {
     }
 }
 
-/// Writes the graph, large weights beside it. Returns the files.
-fn write(graph: &Graph, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
-    if graph.weight_bytes() < INLINE_LIMIT {
+/// Writes the graph, weights of `limit` bytes or more beside it. Returns the files.
+fn write(graph: &Graph, limit: usize, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
+    if graph.weight_bytes() < limit {
         to.write(&graph.encode())?;
         return Ok(vec![path.to_path_buf()]);
     }
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".data");
-    let beside = path.with_file_name(&name);
+    // Named by content: an earlier graph at this path keeps its own weights until it is replaced, and after that
+    // the new graph has the new ones, whenever the process ends.
+    let mut hash = Sha256::new();
+    for weights in graph.constants.values() {
+        hash.update((weights.bytes.len() as u64).to_le_bytes());
+        hash.update(&weights.bytes[..]);
+    }
+    let beside = named(path, &format!("{}.data", &hex(&hash.finalize())[..8]));
+    let name = beside.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let weights = Destination::open("-o", &beside)?;
-    let encoded = graph.encode_beside(&name.to_string_lossy());
+    let encoded = graph.encode_beside(&name);
     weights.write(&encoded.weights)?;
     to.write(&encoded.model)?;
     Ok(vec![path.to_path_buf(), beside])
@@ -357,4 +366,30 @@ fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) ->
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onnx_grad::graph::Tensor;
+    use std::collections::BTreeMap;
+
+    /// The process may end between the two files: the earlier graph then still has its own weights.
+    #[test]
+    fn a_graph_never_has_the_weights_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("g.onnx");
+        let written = |value: f32| {
+            let weights = Tensor::f32(&[512], &[value; 512]);
+            let graph = Graph::new(Vec::new(), BTreeMap::from([("w".to_string(), weights)]));
+            let files = write(&graph, 0, Destination::open("-o", &path).unwrap(), &path).unwrap();
+            assert_eq!((files.len(), &files[0]), (2, &path));
+            files[1].clone()
+        };
+        let first = written(1.0);
+        let before = std::fs::read(&first).unwrap();
+        assert_ne!(written(2.0), first);
+        assert_eq!(std::fs::read(&first).unwrap(), before);
+        assert_eq!(written(1.0), first);
+    }
 }
