@@ -31,11 +31,11 @@ pub const WRITTEN: [Written; 6] = [
     },
     Written {
         place: "~/.cache/audit/check/*.json",
-        what: "result of the check at load, by a hash of model and images; no pixels, no weights. --no-cache writes none",
+        what: "result of the check at load, by a hash of model and images; no pixels, no weights. Removed after 90 days, when another is written. --no-cache writes none",
     },
     Written {
         place: "~/.cache/audit/clean/*.json",
-        what: "retrieval without an attack in a large gallery: ranks by image number, R@1 by name of class; no embeddings. --no-cache writes none",
+        what: "retrieval without an attack in a large gallery: ranks by image number, R@1 by name of class; no embeddings. Removed after 90 days, when another is written. --no-cache writes none",
     },
 ];
 

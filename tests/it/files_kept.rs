@@ -6,10 +6,11 @@ use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};
 use audit::shards::journal::Journal;
 use onnx_grad::Graph;
 use onnx_grad::graph::Node;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Two attacks of two steps.
 const SUITE: &str = "form: published\nattacks: [QA-, ES]\nsteps: 2\n";
@@ -435,4 +436,26 @@ fn an_interrupted_doctor_inspection_or_gradient_ends_cleanly() {
         says(&err, &[when, "Run the same command again"]);
     }
     assert_eq!(dir.names(), before);
+}
+
+/// The user's cache doesn't grow for ever: what was written 90 days ago is removed when a result is added.
+#[test]
+fn old_results_are_removed_from_the_cache() {
+    let dir = stage();
+    let day = Duration::from_secs(24 * 3600);
+    let folder = "cache/audit/check";
+    for (name, days) in [("old.json", 91), ("old.json.x.partial", 91), ("new.json", 89), ("old.txt", 91)] {
+        let path = dir.write(&format!("{folder}/{name}"), "{}");
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - days * day).unwrap();
+    }
+    let mut command = program(&dir);
+    command.env("XDG_CACHE_HOME", dir.join("cache")).env("HOME", dir.path());
+    ran(command.args(words(&format!("model.onnx {QUICK}")))).ended(0);
+    // macOS has its caches elsewhere.
+    if cfg!(target_os = "linux") {
+        let names = Temp::names_in(&dir.join(folder));
+        assert!(names.len() == 3 && names.contains(&"new.json".into()), "{names:?}");
+        assert!(names.contains(&"old.txt".into()), "{names:?}");
+    }
 }
