@@ -219,8 +219,11 @@ fn seen_from(report: &Path, file: &Path) -> String {
         parent.canonicalize().unwrap_or_else(|_| parent.into())
     };
     let whole = folder(file).join(file.file_name().unwrap_or_default());
-    let inside = whole.strip_prefix(folder(report)).ok();
-    inside.unwrap_or(&whole).to_string_lossy().into_owned()
+    match whole.strip_prefix(folder(report)) {
+        // The same on every system, as a report may move to another.
+        Ok(inside) => inside.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/"),
+        Err(_) => whole.to_string_lossy().into_owned(),
+    }
 }
 
 /// Which of the extensions `known` the file name has; the longest counts.
