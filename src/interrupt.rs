@@ -54,8 +54,8 @@ pub fn answer(line: impl Fn(&Error) -> String + Send + Sync + 'static) -> Result
     Ok(())
 }
 
-/// The handled signals. One that is ignored stays ignored: `nohup audit …` outlives its terminal, and a shell
-/// starts the programs of a script in the background without SIGINT, which is for the one in the foreground.
+/// The handled signals. One that is ignored stays ignored: `nohup audit …` outlives its terminal, and a
+/// script's programs in the background don't get the SIGINT of the one in the foreground.
 #[cfg(unix)]
 #[allow(unsafe_code)]
 fn signals() -> Vec<i32> {

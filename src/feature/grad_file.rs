@@ -292,8 +292,8 @@ fn write(graph: &Graph, limit: usize, to: Destination, path: &Path) -> Result<Ve
         to.write(&graph.encode())?;
         return Ok(vec![path.to_path_buf()]);
     }
-    // Named by content: an earlier graph at this path keeps its own weights until it is replaced, and after that
-    // the new graph has the new ones, whenever the process ends.
+    // Named by content: an earlier graph at this path keeps its own weights until it is replaced, and the new
+    // graph has the new ones, whenever the process ends.
     let mut hash = Sha256::new();
     for weights in graph.constants.values() {
         hash.update((weights.bytes.len() as u64).to_le_bytes());

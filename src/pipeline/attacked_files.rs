@@ -81,8 +81,8 @@ impl AttackedFiles {
         AttackedFiles { folder: folder.into(), jpeg, names }
     }
 
-    /// Claims the folder for the audit `run`. Errors (exit code 2): it has files of another audit, or of one that
-    /// is unknown.
+    /// Claims the folder for the audit `run`. Errors (exit code 2): it has files of another audit, or of one
+    /// that is unknown.
     pub fn claim(&self, run: &Identity) -> Result<()> {
         let failed = |why: String| Error::usage(format!("--attacked-out {}: {why}", self.folder.display()));
         let file = self.folder.join(RUN);

@@ -310,8 +310,8 @@ impl Journals {
     }
 }
 
-/// The journal beside a report: the one that an earlier process has `begun`, or that of the first report. Error
-/// (exit code 2): several were begun.
+/// The journal beside a report: the one that an earlier process has `begun`, or that of the first report.
+/// Error (exit code 2): several were begun.
 pub fn beside(reports: &[PathBuf], begun: impl Fn(&Path) -> bool) -> Result<Option<PathBuf>> {
     let all = || reports.iter().map(|path| named(path, "journal"));
     let mut found = all().filter(|path| begun(path));

@@ -1,5 +1,5 @@
-//! Files that a run reads, writes and continues from: inputs are not replaced, a journal and a folder of another
-//! run are refused, a report can't name code, and caches cost no audit.
+//! Files that a run reads, writes and continues from: inputs are not replaced, a journal and a folder of
+//! another run are refused, a report can't name code, and caches cost no audit.
 
 use crate::common::models::{self, Weights, free, grey, small, value};
 use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};

@@ -78,7 +78,7 @@ pub fn schema() -> Result<String> {
 pub struct Destination(PathBuf);
 
 impl Destination {
-    /// Tries `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable, or a
+    /// Tries `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable; a
     /// file that can't be replaced.
     pub fn open(flag: &str, path: &Path) -> Result<Destination> {
         if path.is_dir() {
@@ -87,7 +87,7 @@ impl Destination {
                 path.display()
             )));
         }
-        // Dropped at once, so that a process that is killed leaves nothing behind.
+        // Dropped here, so that a process that is killed leaves nothing behind.
         let new = files::partial(path).map_err(|e| {
             Error::usage(format!(
                 "{flag} {}: can't write there: {e}. Make the folder, or choose another",

@@ -272,8 +272,8 @@ impl Files {
     }
 }
 
-/// Refuses to write over a file that is read, such as the photograph, or into the folder of the gallery, where
-/// the file would be one of its images. Errors: exit code 2.
+/// Refuses to write over a file that is read, such as the photograph, or into the folder of the gallery,
+/// where the file would be one of its images. Errors: exit code 2.
 fn elsewhere(request: &Request, attack: &FileAttack) -> Result<()> {
     let comparison = attack.wish.comparison();
     let mut inputs = vec![("the photograph", attack.photograph.as_path())];

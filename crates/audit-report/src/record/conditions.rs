@@ -77,8 +77,8 @@ pub struct ModelRecord {
     pub metric: Metric,
     /// The preprocessing of pixels before the model's input.
     pub preprocessing: Preprocessing,
-    /// How the output's tokens or positions are pooled to an embedding: cls, mean or max; absent if the output
-    /// is the embedding, and in reports of older versions.
+    /// How the output's tokens or positions are pooled to an embedding: cls, mean or max; absent if the
+    /// output is the embedding, and in reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooling: Option<String>,
     /// Licence, from the model card.
@@ -269,8 +269,8 @@ pub struct Surrogate {
     /// Name of the value that is the embedding; absent, like the fields below, in reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// How the output's tokens or positions are pooled to an embedding: cls, mean or max; absent if the output
-    /// is the embedding.
+    /// How the output's tokens or positions are pooled to an embedding: cls, mean or max; absent if the
+    /// output is the embedding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooling: Option<String>,
     /// The distance between its embeddings.
