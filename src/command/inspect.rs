@@ -2,10 +2,10 @@
 
 use super::args::{ComputeArgs, ReadingArgs};
 use super::{Done, limit};
-use crate::Result;
 use crate::feature::inspect::{self, Inspect};
 use crate::model::exported::file_of;
 use crate::progress::TimeLimit;
+use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -40,6 +40,7 @@ pub struct InspectArgs {
 
 impl InspectArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
+        interrupt::listen();
         limit(self.compute.runtime.threads);
         inspect::run(&Inspect {
             model: file_of(&self.model)?,

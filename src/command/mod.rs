@@ -228,8 +228,11 @@ fn begin(request: Request, command: String) -> Request {
     Request { command: Some(command), ..request }
 }
 
-/// Limits the threads of losses, ranks and decoding, as those of the model. 0: one per core.
+/// Limits the threads of losses, ranks and decoding, as those of the model. 0: as many as the system runs at
+/// a time, and not what RAYON_NUM_THREADS says.
 fn limit(threads: usize) {
+    let all = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if threads == 0 { all() } else { threads };
     // A process has one pool, and nothing has used it yet.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
 }

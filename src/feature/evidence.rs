@@ -18,7 +18,7 @@ use crate::pipeline::settings::Settings;
 use crate::progress::Phase;
 use crate::record::{Outcome, Report, Space};
 use crate::report::{self, Destination};
-use crate::request::{Demands, Output, Request, StrongSample};
+use crate::request::{Demands, LongRun, Output, Request, StrongSample};
 use crate::space::verification::Pair;
 use crate::threat::{Evidence, OBJECTIVES, Objective, Trial};
 use crate::{Error, Result, files, interrupt};
@@ -175,8 +175,18 @@ fn request_of(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Req
             "the report's gallery has only embeddings, which can't be verified without their images",
         ));
     }
+    // The report may be a stranger's: its command line chooses no code to load, no file to write, and no file
+    // to read but the model's and the images'.
+    if let Some(library) = request.compute.library.take() {
+        // In quotes, with control characters escaped.
+        request.progress.warn(&format!(
+            "--bundle: the report's command line names the library {library:?}, which is not loaded. If you trust it, set ORT_DYLIB_PATH"
+        ));
+    }
+    request.compute.memory = None;
     request.output = Output::default();
-    (request.run.journal, request.run.resume) = (None, false);
+    request.run = LongRun { no_cache: request.run.no_cache, ..LongRun::default() };
+    (request.images.targets, request.attack.surrogate) = (None, None);
     request.gate = Demands::default();
     request.queries.trials = Some(path.into());
     // Trials of robust R@1 are in the report, or there were none.

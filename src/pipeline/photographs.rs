@@ -77,7 +77,7 @@ pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progres
             };
         }
         phase.beat();
-        interrupt::check("")?;
+        interrupt::check("").map_err(interrupt::with_next_step)?;
     }
     phase.finish();
     let mut resized = false;
@@ -136,7 +136,7 @@ impl Photographs {
                 resamplings.insert(query, way);
             }
             phase.set(resamplings.len() as u64, None);
-            interrupt::check("")?;
+            interrupt::check("").map_err(interrupt::with_next_step)?;
         }
         phase.finish();
         let photographs = Photographs { resamplings };

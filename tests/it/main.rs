@@ -29,6 +29,8 @@ mod engines;
 mod every_command;
 mod extension;
 mod file_space;
+#[cfg(unix)]
+mod files_kept;
 mod foreign;
 mod gate;
 mod gate_ci;

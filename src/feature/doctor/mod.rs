@@ -10,7 +10,7 @@ pub use result::Examination;
 use crate::check::{self, CHECKS, CheckFn};
 use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose};
-use crate::pipeline::settings::{Settings, refuse_file_space};
+use crate::pipeline::settings::{self, Settings, refuse_file_space};
 use crate::pipeline::{describe, selection};
 use crate::record::{self, Finding, Found, reason};
 use crate::report::{self, Destination};
@@ -39,6 +39,9 @@ pub struct Doctor {
 /// Makes every check, and writes the findings to every file that was asked for.
 pub fn run(doctor: &Doctor) -> Result<Examination> {
     let checks = named_checks(&doctor.only)?;
+    let mut inputs = settings::inputs(&doctor.audit);
+    inputs.extend(doctor.audit.queries.trials.as_deref().map(|path| ("the file of --trials", path)));
+    settings::refuse_inputs(&inputs, &settings::outputs(&doctor.audit))?;
     let files = doctor.audit.output.reports.iter().cloned().map(json_file).collect::<Result<Vec<_>>>()?;
     let (request, surrogate) = settle(&doctor.audit)?;
     let Settings { suite, card, .. } = Settings::settle(&request)?;

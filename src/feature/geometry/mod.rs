@@ -13,7 +13,7 @@ use crate::check;
 use crate::numbers::mean;
 use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
-use crate::pipeline::settings::{Settings, refuse_file_space};
+use crate::pipeline::settings::{Settings, refuse_file_space, refuse_over_inputs};
 use crate::pipeline::{describe, warnings};
 use crate::progress::{Phase, Position};
 use crate::record::{self, MapPoint, Move, Outcome, Precision, Spacing};
@@ -42,6 +42,7 @@ const OF_A_CLASS: usize = 40;
 /// Measures a model and writes the result to every requested file.
 /// Errors: those of an audit; fewer than two classes of two images (exit code 4).
 pub fn run(base: &Request) -> Result<Geometry> {
+    refuse_over_inputs(base)?;
     let files = base.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let mut request = base.clone();
     request.output.reports.clear();

@@ -12,7 +12,8 @@ fn catalogues_are_referred_to_for_what_was_done() {
     };
     let mut report = judged();
     assert_eq!(along(&report), [true, false]);
-    report.suite.surrogate = Some(Surrogate { path: "s.onnx".into(), sha256: "ab".repeat(32) });
+    report.suite.surrogate =
+        Some(Surrogate { path: "s.onnx".into(), sha256: "ab".repeat(32), ..Surrogate::default() });
     assert_eq!(along(&report), [false, true]);
     report.suite.surrogate = None;
     report.suite.forward_passes = Some(100);

@@ -65,9 +65,12 @@ struct Shot {
     image: Vec<f32>,
 }
 
+/// Is told the forward passes of all checks; an error ends the checks.
+pub type WatchPasses<'w> = dyn FnMut(Passes) -> Result<()> + Send + 'w;
+
 /// Forward passes of the attacks of all checks.
 struct Work<'w> {
-    watch: &'w mut (dyn FnMut(Passes) + Send),
+    watch: &'w mut WatchPasses<'w>,
     /// Forward passes before the current attack, and with it.
     before: usize,
     now: usize,
@@ -81,11 +84,12 @@ impl Work<'_> {
         self.ahead.retain(|(other, _)| other != attack);
     }
 
-    /// Adds what the current attack has made, and the upper bound on what it has left.
-    fn record(&mut self, Passes { made, left }: Passes) {
+    /// Adds what the current attack has made, and the upper bound on what it has left. Errors: those of the
+    /// watch.
+    fn record(&mut self, Passes { made, left }: Passes) -> Result<()> {
         self.now = self.before + made;
         let after: usize = self.ahead.iter().map(|(_, most)| most).sum();
-        (self.watch)(Passes { made: self.now, left: left + after });
+        (self.watch)(Passes { made: self.now, left: left + after })
     }
 }
 
@@ -104,7 +108,7 @@ impl<'a> DoctorInput<'a> {
         trials: &'a [Trial],
         plan: &'a Plan,
         surrogate: Option<(Model, AttackContext)>,
-        watch: &'a mut (dyn FnMut(Passes) + Send),
+        watch: &'a mut WatchPasses<'a>,
     ) -> Result<DoctorInput<'a>> {
         let clean = trials.iter().map(|t| Ok(images(t.query)?.data)).collect::<Result<Vec<_>>>()?;
         let (at_start, _) = crate::losses(model.workers(), context, plan.form, trials, &clean)?;
@@ -364,24 +368,29 @@ fn shoot(
     work: &mut Work,
 ) -> Result<Vec<Shot>> {
     let mut shots: BTreeMap<usize, Shot> = BTreeMap::new();
+    let mut end = Ok(());
     let mut see = |event: Event| {
         match event {
-            Event::Step { passes, .. } => work.record(passes),
+            // Trials that end after the first error are reported too.
+            _ if end.is_err() => (),
+            Event::Step { passes, .. } => end = work.record(passes),
             Event::Further(_) => (),
             Event::Done(trial, outcome, evidence) => {
                 shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
             }
         }
-        ControlFlow::Continue(())
+        if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    match plan.effort {
-        None => crate::run(model.workers(), context, images, trials, plan, &mut see).map(drop)?,
+    let ran = match plan.effort {
+        None => crate::run(model.workers(), context, images, trials, plan, &mut see).map(drop),
         Some(effort) => {
             let (others, largest) = (Others { images, shape: model.shape() }, model.pixels());
             let strong = Strong { context, images, trials, plan, effort, others, largest, files: None };
-            strong.run(&mut model.passes_for_search(), &mut see)?;
+            strong.run(&mut model.passes_for_search(), &mut see)
         }
-    }
+    };
+    end?;
+    ran?;
     if shots.len() != trials.len() {
         return Err(Error::internal("an attack left no image"));
     }
@@ -538,7 +547,7 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
     p.work.begin(&Attack::Noise);
     let each = Attack::Noise.amount(p.plan, p.trials, Room::of(p.model)).most / NOISE_IMAGES;
     for k in 0..NOISE_IMAGES {
-        p.work.record(Passes { made: k * each, left: (NOISE_IMAGES - k) * each });
+        p.work.record(Passes { made: k * each, left: (NOISE_IMAGES - k) * each })?;
         let mut images = p.clean.clone();
         for (trials, draw) in p.perturbations.iter().zip(&mut draws) {
             let by: Vec<f32> = (0..p.model.pixels())

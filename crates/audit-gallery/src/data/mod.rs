@@ -289,6 +289,21 @@ impl Item {
         }
     }
 
+    /// The part of its file that is this image, in words; `None` for a whole file, and without a file.
+    pub fn part(&self) -> Option<String> {
+        match &self.origin {
+            Origin::Listed { part: Part::Bytes { from, length }, .. } => {
+                Some(format!("{length} bytes from {from}"))
+            }
+            Origin::Listed { part: Part::Value(column, row), .. } => {
+                Some(format!("row {row} of {}", column.name()))
+            }
+            Origin::Listed { part: Part::Box(edges), .. } => Some(format!("box {edges:?}")),
+            Origin::Packed { index, .. } => Some(format!("image {index}")),
+            _ => None,
+        }
+    }
+
     /// Its group of queries in its list, such as a site or a camera.
     pub fn group(&self) -> Option<&str> {
         match &self.origin {
