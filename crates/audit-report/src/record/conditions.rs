@@ -346,7 +346,7 @@ impl SuiteRecord {
     }
 
     /// The settings of the attacks, by the names that messages use.
-    pub fn settings(&self) -> [(&'static str, String); 17] {
+    pub fn settings(&self) -> [(&'static str, String); 18] {
         let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.into());
         [
             ("protocol", self.protocol.to_string()),
@@ -362,6 +362,7 @@ impl SuiteRecord {
             ("schedule", self.schedule.clone()),
             ("restarts", self.restarts.to_string()),
             ("effort", or(self.effort.map(|n| n.to_string()), "one search")),
+            ("ladder", or(self.ladder.map(|n| n.to_string()), "none")),
             ("hub class", or(self.hub_class.clone(), "all")),
             ("threshold", or(self.threshold.map(|stated| stated.to_string()), "none")),
             ("xi_k", or(self.xi_k.map(|k| k.to_string()), "none")),
