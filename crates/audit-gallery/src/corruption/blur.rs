@@ -11,6 +11,7 @@ pub const BLUR: Corruption = Corruption {
     small: [0.4, 0.6, 0.7, 0.8, 1.0],
     large: [1.0, 2.0, 3.0, 4.0, 6.0],
     in_pixels: true,
+    drawn: false,
     change: |picture, deviation, _: &mut Random| Ok(blurred(picture, deviation)),
 };
 

@@ -12,6 +12,7 @@ pub const BRIGHTNESS: Corruption = Corruption {
     small: [0.05, 0.1, 0.15, 0.2, 0.3],
     large: [0.1, 0.2, 0.3, 0.4, 0.5],
     in_pixels: false,
+    drawn: false,
     change: brighter,
 };
 

@@ -12,6 +12,7 @@ pub const CONTRAST: Corruption = Corruption {
     small: [0.75, 0.5, 0.4, 0.3, 0.15],
     large: [0.4, 0.3, 0.2, 0.1, 0.05],
     in_pixels: false,
+    drawn: false,
     change: flatter,
 };
 

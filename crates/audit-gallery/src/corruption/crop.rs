@@ -11,6 +11,7 @@ pub const CROP: Corruption = Corruption {
     small: SHARES,
     large: SHARES,
     in_pixels: false,
+    drawn: true,
     change: |picture, share, random: &mut Random| {
         let [_, height, width] = picture.shape;
         let size = [height, width].map(|side| ((side as f64 * share).round() as usize).max(1));

@@ -16,6 +16,7 @@ pub const JPEG: Corruption = Corruption {
     small: [80.0, 65.0, 58.0, 50.0, 40.0],
     large: [25.0, 18.0, 15.0, 10.0, 7.0],
     in_pixels: false,
+    drawn: false,
     change: |picture, quality, _: &mut Random| compressed(picture, quality as u8),
 };
 

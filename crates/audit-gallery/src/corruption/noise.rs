@@ -12,6 +12,7 @@ pub const NOISE: Corruption = Corruption {
     small: [0.04, 0.06, 0.08, 0.09, 0.10],
     large: [0.08, 0.12, 0.18, 0.26, 0.38],
     in_pixels: false,
+    drawn: true,
     change: noisy,
 };
 

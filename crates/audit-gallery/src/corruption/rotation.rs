@@ -11,6 +11,7 @@ pub const ROTATION: Corruption = Corruption {
     small: DEGREES,
     large: DEGREES,
     in_pixels: false,
+    drawn: true,
     change: |picture, degrees, random: &mut Random| {
         let sign = if random.index(2) == 0 { 1.0 } else { -1.0 };
         Ok(rotated(picture, sign * degrees))

@@ -10,6 +10,7 @@ use crate::judge::row::{Row, State, Word, alarm};
 use crate::judge::strong;
 use crate::record::{Report, SuiteRecord};
 use audit_base::{Error, Result};
+use audit_gallery::corruption::CORRUPTIONS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -62,6 +63,8 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
     };
     let differ = facts(a).zip(facts(b)).filter(|((_, x), (_, y))| x != y);
     found.extend(differ.map(|((what, x), (_, y))| format!("{what}: {x} and {y}")));
+    found.extend(other_corruptions(a, b));
+    found.extend(other_draws(a, b));
     let regrouped =
         a.groups.iter().any(|(query, group)| b.groups.get(query).is_some_and(|other| other != group));
     if regrouped {
@@ -85,6 +88,31 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ours.targets.iter().filter(|(key, t)| theirs.targets.get(*key).is_some_and(|other| other != *t));
     let codes: BTreeSet<&String> = differ.map(|((code, _), _)| code).collect();
     (found, codes.into_iter().cloned().collect())
+}
+
+/// The corruptions of two reports, if both have some and not the same.
+fn other_corruptions(a: &Report, b: &Report) -> Option<String> {
+    let [of_a, of_b] = [a, b].map(|r| r.suite.corruptions.iter().collect::<BTreeSet<_>>());
+    let differ = !of_a.is_empty() && !of_b.is_empty() && of_a != of_b;
+    differ.then(|| {
+        let [of_a, of_b] = [a, b].map(|r| r.suite.corruptions.join(", "));
+        format!("corruptions: {of_a} and {of_b}")
+    })
+}
+
+/// The seeds of two reports, if they differ and draw what both are measured under: corruptions, or the places
+/// of patches.
+fn other_draws(a: &Report, b: &Report) -> Option<String> {
+    let both = |of: fn(&SuiteRecord) -> bool| of(&a.suite) && of(&b.suite);
+    let corrupts = |suite: &SuiteRecord| {
+        let drawn = |name: &String| CORRUPTIONS.iter().any(|of| of.drawn && of.name == *name);
+        suite.corruptions.iter().any(drawn)
+    };
+    let patches = |suite: &SuiteRecord| suite.mask.as_ref().is_some_and(|mask| mask.path.is_none());
+    let drawn = [(both(corrupts), "corruptions"), (both(patches), "patches")];
+    let drawn: Vec<&str> = drawn.iter().filter(|(both, _)| *both).map(|(_, what)| *what).collect();
+    (a.seed != b.seed && !drawn.is_empty())
+        .then(|| format!("seed of {}: {} and {} (set it by --seed)", drawn.join(" and "), a.seed, b.seed))
 }
 
 /// The model that the attacks were made on.
