@@ -29,10 +29,10 @@ pub fn before_attacks(
     chosen: &Chosen,
 ) -> Report {
     let Embedded { subject, context, data, benign, .. } = embedded;
-    let Chosen { selection, attempts } = chosen;
+    let Chosen { selection, attempts, .. } = chosen;
     let (gallery, trials, acceptance) = (&context.gallery, &selection.trials, setup.suite.threshold);
     let info = &subject.model.info;
-    let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset);
+    let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset, chosen);
     let mut warnings: Vec<Warning> = check::warnings(embedded.findings.clone()).collect();
     warnings.extend(warnings::before_attacks(&subject.dataset, info, data, benign.as_ref()));
     warnings.extend(warnings::of_machine(request, &info.cpu_nodes));

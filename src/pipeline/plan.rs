@@ -49,7 +49,7 @@ impl<'e> Planned<'e> {
     ) -> Planned<'e> {
         let report = describe::before_attacks(request, embedded, setup, surrogate.as_ref(), &chosen);
         let Embedded { subject, context, .. } = embedded;
-        let Chosen { selection, attempts } = chosen;
+        let Chosen { selection, attempts, .. } = chosen;
         Planned { subject, context, setup, surrogate, trials: selection.trials, attempts, report }
     }
 

@@ -6,7 +6,7 @@ use super::cost::strong_most;
 use super::open::Setup;
 use crate::data::Dataset;
 use crate::feature::verification;
-use crate::record::{Report, Skipped};
+use crate::record::{CORRECT_FIRST, Report, Skipped};
 use crate::request::{Request, Sample};
 use crate::space::{Gallery, benign};
 use crate::suite::Suite;
@@ -26,6 +26,8 @@ pub struct Chosen {
     pub selection: Selection,
     /// The attacks and queries of the whole run, in the order of its report, whether they can be run or not.
     pub attempts: Vec<Attempt>,
+    /// How the queries of replayed trials were chosen, in words, if their report says it.
+    pub replayed: Option<String>,
 }
 
 /// The file that trials are replayed from. The baseline's trials are replayed so that differences are paired.
@@ -80,12 +82,12 @@ pub fn select(
             all.trials.extend(one.trials);
             all.skipped.extend(one.skipped);
         }
-        return some_trials(request, Chosen { selection: all, attempts });
+        return some_trials(request, Chosen { selection: all, attempts, replayed: None });
     };
     let name = path.display().to_string();
     let json =
         files::read_text(path, files::LARGE).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
-    let (trials, skipped) = trials_of(path, &json)?;
+    let (trials, skipped, replayed) = trials_of(path, &json)?;
     let TrialFile { protocol: file_protocol, form, metric, mut selection } =
         threat::read_trials(&name, &trials, context)?;
     selection.again(skipped, form, context).map_err(|e| e.context(&name))?;
@@ -126,7 +128,7 @@ pub fn select(
         Ok((Objective::find(&s.attack)?, query))
     });
     let attempts = tried.chain(skipped).collect::<Result<_>>()?;
-    some_trials(request, Chosen { selection, attempts })
+    some_trials(request, Chosen { selection, attempts, replayed })
 }
 
 /// Whether this process attacks a query: it has no part, or the query is in its part.
@@ -173,7 +175,7 @@ pub fn add_strong_sample(
     plan: &Plan,
     context: &AttackContext,
 ) -> Result<()> {
-    let Chosen { selection, attempts } = chosen;
+    let Chosen { selection, attempts, .. } = chosen;
     let gallery = &context.gallery;
     // Robust R@1 is a white-box number and doesn't belong beside transfer attacks.
     if request.attack.surrogate.is_some() {
@@ -210,19 +212,20 @@ pub fn no_trial(skipped: &[Skipped]) -> Error {
     Error::empty(format!("no trial can be run: {why}"))
 }
 
-/// A report has its trials under their own key, or in a file that it names, and the queries that an attack
-/// could not be run on under another key.
-fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
+/// A report has its trials under their own key, or in a file that it names, the queries that an attack could
+/// not be run on under another key, and how its queries were chosen, in words, in its suite.
+fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>, Option<String>)> {
     match serde_json::from_str::<serde_json::Value>(json) {
         Ok(v) if v.get("trials_file").is_some() => {
             let report = Report::load(path)?;
-            Ok((report.trials.to_string(), report.skipped))
+            Ok((report.trials.to_string(), report.skipped, report.suite.sampling))
         }
         Ok(mut v) if v.get("schema_version").is_some() => {
             let skipped = serde_json::from_value(v["skipped"].take());
-            Ok((v["trials"].to_string(), skipped.unwrap_or_default()))
+            let sampling = v["suite"]["sampling"].as_str().map(String::from);
+            Ok((v["trials"].to_string(), skipped.unwrap_or_default(), sampling))
         }
-        _ => Ok((json.to_string(), Vec::new())),
+        _ => Ok((json.to_string(), Vec::new(), None)),
     }
 }
 
@@ -232,16 +235,20 @@ pub fn sampling(
     suite: &Suite,
     context: &AttackContext,
     dataset: &Dataset,
+    chosen: &Chosen,
 ) -> Option<String> {
+    if replayed(request).is_some() || chosen.replayed.is_some() {
+        return chosen.replayed.clone();
+    }
     let all = context.gallery.queries().len();
     let of_pairs = context.pairs.listed && verification::of_pairs(suite.objectives());
-    if let Some(most) = suite.max_queries.filter(|_| of_pairs && replayed(request).is_none()) {
+    if let Some(most) = suite.max_queries.filter(|_| of_pairs) {
         return verification::sampling(context, most, request.seed);
     }
-    let most = suite.max_queries.filter(|&most| most < all && replayed(request).is_none())?;
+    let most = suite.max_queries.filter(|&most| most < all)?;
     let first = match request.queries.sample {
-        Sample::Any => "",
-        Sample::Correct => ", correct ones first",
+        Sample::Any => String::new(),
+        Sample::Correct => format!(", {CORRECT_FIRST}"),
     };
     let stratified = if dataset.classless { "" } else { ", stratified by class" };
     Some(format!("{most} of {all} queries{first}{stratified}, seed {}", request.seed))
@@ -272,7 +279,7 @@ mod tests {
             let mut request = Request::default();
             request.run.partition = part.map(|part| part.parse().unwrap());
             let queries = queries(&request, &setup.suite, &context.gallery).unwrap();
-            let Chosen { selection, attempts } = choose(&request, &setup, &context, &queries).unwrap();
+            let Chosen { selection, attempts, .. } = choose(&request, &setup, &context, &queries).unwrap();
             let trials = selection.trials.iter().map(|t| (t.objective.code, t.query, t.targets.clone()));
             let skipped = selection.skipped.iter().map(|s| (s.attack.clone(), s.query.clone()));
             let attempts: Vec<_> =

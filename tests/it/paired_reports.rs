@@ -1,6 +1,7 @@
 //! Two reports side by side: which are comparable, what a reader must know of both, and which of their
 //! differences chance explains.
 
+use crate::common::{Temp, audit, bundled_path, save, says};
 use crate::report_fixture::report;
 use audit::judge::compare::mismatches;
 use audit::record::MaskRecord;
@@ -46,4 +47,27 @@ fn corruptions_are_compared_with_the_same_ones_only() {
         found
     };
     assert_eq!(mismatches(&patched(0), &patched(7)), ["seed of patches: 0 and 7 (set it by --seed)"]);
+}
+
+/// A replay attacks queries that the report of its trials chose, and says how. A list of trials doesn't say.
+#[test]
+fn a_replay_keeps_how_its_queries_were_chosen() {
+    let dir = Temp::new();
+    let run = |model: &str, more: &[&str]| {
+        let flags = ["--suite", "smoke", "--steps", "1", "--max-queries", "4", "--strong-sample", "off"];
+        audit(&[&[bundled_path(model).as_str()], &flags[..], more].concat()).unwrap()
+    };
+    let [short, apart] = ["short.json", "apart.json"].map(|name| dir.join(name).display().to_string());
+    let base = run("hardened.onnx", &["--sample", "correct", "-o", &short, "--trials-out", &apart]);
+    let words = base.suite.sampling.clone().unwrap();
+    says(&words, &["4 of 960 queries, correct ones first, ", "seed 0"]);
+    assert!(base.suite.prefers_correct());
+    let whole = save(&dir, "whole.json", &base);
+    let list = dir.file("list.json", base.trials.to_string());
+    for (from, file, expected) in
+        [("--trials", whole, Some(&words)), ("--baseline", short, Some(&words)), ("--trials", list, None)]
+    {
+        let replayed = run("plain.onnx", &[from, &file, "--seed", "3"]);
+        assert_eq!(replayed.suite.sampling.as_ref(), expected, "{from} {file}");
+    }
 }

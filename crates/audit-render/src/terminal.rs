@@ -339,6 +339,9 @@ fn audited(report: &Report) -> [String; 4] {
         m.inputs.join(", "),
         m.preprocessing.words()
     );
+    let seed = format!("seed {}", report.seed);
+    // The text about a sample names the seed that drew it, which may be another one's if trials are replayed.
+    let named = s.sampling.as_ref().is_some_and(|words| words.ends_with(&seed));
     let suite = format!(
         "suite {} ({} form) · {}: ε {}, {} · {}{}",
         s.name,
@@ -347,8 +350,7 @@ fn audited(report: &Report) -> [String; 4] {
         bound(s),
         stepping(report),
         s.queries_in_words(),
-        // The text about the sample already contains the seed.
-        if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
+        if named { String::new() } else { format!(" · {seed}") }
     );
     let Some(b) = &report.benign else {
         let nothing = "without an attack: the images have no classes, so that R@1 and mAP were not measured";

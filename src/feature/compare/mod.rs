@@ -173,7 +173,7 @@ fn replayed(name: &str, report: &Report, embedded: &Embedded) -> Result<Chosen> 
     let TrialFile { mut selection, .. } = threat::read_trials(name, &report.trials.to_string(), context)?;
     selection.again(report.skipped.clone(), setup.plan.form, context)?;
     let attempts = selection.trials.iter().map(|trial| (trial.objective, trial.query)).collect();
-    Ok(Chosen { selection, attempts })
+    Ok(Chosen { selection, attempts, replayed: report.suite.sampling.clone() })
 }
 
 /// What a model of so many bytes took.

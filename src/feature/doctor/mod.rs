@@ -75,7 +75,7 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
         let queries: BTreeSet<usize> = chosen.selection.trials.iter().map(|t| t.query).collect();
         examination.suite.queries = queries.len();
         examination.suite.sampling =
-            selection::sampling(&request, &setup.suite, context, &embedded.subject.dataset);
+            selection::sampling(&request, &setup.suite, context, &embedded.subject.dataset, &chosen);
         examination.data = embedded.data.clone();
         findings = embedded.findings.clone();
         findings.extend(attacks(&request, surrogate.as_deref(), &checks, &mut embedded, &chosen, usual)?);

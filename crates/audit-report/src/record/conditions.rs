@@ -230,10 +230,13 @@ pub struct SuiteRecord {
     pub attack_precision: Precision,
     /// Number of queries attacked.
     pub queries: usize,
-    /// How the queries were chosen; absent if all were attacked.
+    /// How the queries were chosen; absent if all were attacked, and for trials of a list that doesn't say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<String>,
 }
+
+/// The words of [`SuiteRecord::sampling`] for queries that the model retrieves correctly without an attack.
+pub const CORRECT_FIRST: &str = "correct ones first";
 
 /// The part of an image that attacks may change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -382,6 +385,12 @@ impl SuiteRecord {
     /// An addition to the number of steps, if they ran in float16.
     pub fn in_half(&self) -> &'static str {
         if self.attack_precision == Precision::Fp16 { " in float16" } else { "" }
+    }
+
+    /// Whether the queries were chosen among those that a model retrieves correctly without an attack: the
+    /// audited one, or that of the replayed trials.
+    pub fn prefers_correct(&self) -> bool {
+        self.sampling.as_ref().is_some_and(|words| words.contains(CORRECT_FIRST))
     }
 
     /// The number of attacked queries and, if they are a sample, how they were chosen.

@@ -20,8 +20,8 @@ pub use audit_gallery::space::benign::{Benign, ClassRow, CmcPoint};
 pub use audit_gallery::space::{ClassSpacing, Histogram, Metric, SamplerRow, Spacing, TripletState};
 pub use choices::{Precision, Protocol, ScoreName, Space};
 pub use conditions::{
-    Data, EpsAlpha, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord, Preprocessing, SuiteRecord,
-    Surrogate, Timing, Tool, megabytes, size,
+    CORRECT_FIRST, Data, EpsAlpha, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord,
+    Preprocessing, SuiteRecord, Surrogate, Timing, Tool, megabytes, size,
 };
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};
