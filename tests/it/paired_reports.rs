@@ -3,9 +3,29 @@
 
 use crate::common::{Temp, audit, bundled_path, save, says};
 use crate::report_fixture::report;
-use audit::judge::compare::mismatches;
-use audit::record::MaskRecord;
+use audit::judge::compare::{Comparison, mismatches, of_reports};
+use audit::judge::gate::Rules;
+use audit::record::reason::{GRADIENT_ESTIMATED, PASS_LEFT_OUT};
+use audit::record::{MaskRecord, Report, Verdict};
 use audit::shards::identity::Identity;
+
+/// The report with a change.
+fn with(report: &Report, change: impl Fn(&mut Report)) -> Report {
+    let mut other = report.clone();
+    change(&mut other);
+    other
+}
+
+/// Two reports compared, whatever differs.
+fn compared(base: &Report, other: &Report) -> Comparison {
+    let names: Vec<String> = ["base.json", "other.json"].map(String::from).into();
+    of_reports(names, &[base.clone(), other.clone()], None, true).unwrap()
+}
+
+/// A report judged against a baseline by the default rules.
+fn judged(base: &Report, other: &Report) -> Verdict {
+    Verdict::judge(other, Some(base), &Rules::default()).unwrap()
+}
 
 /// The ladder adds searches, so that runs with and without it have other outcomes.
 #[test]
@@ -22,13 +42,13 @@ fn the_ladder_is_a_part_of_a_runs_identity() {
 /// The order of the list changes nothing, and neither does a suite that measures none.
 #[test]
 fn corruptions_are_compared_with_the_same_ones_only() {
-    let with = |names: &[&str], seed: u64| {
+    let of = |names: &[&str], seed: u64| {
         let mut found = report(0.5);
         found.suite.corruptions = names.iter().map(|name| name.to_string()).collect();
         found.seed = seed;
         found
     };
-    let base = with(&["noise", "blur"], 0);
+    let base = of(&["noise", "blur"], 0);
     let cases: [(&[&str], u64, &[&str]); 4] = [
         (&["blur"], 0, &["corruptions: noise, blur and blur"]),
         (&["noise", "blur"], 7, &["seed of corruptions: 0 and 7 (set it by --seed)"]),
@@ -36,13 +56,13 @@ fn corruptions_are_compared_with_the_same_ones_only() {
         (&[], 7, &[]),
     ];
     for (names, seed, differs) in cases {
-        assert_eq!(mismatches(&base, &with(names, seed)), differs, "{names:?}");
+        assert_eq!(mismatches(&base, &of(names, seed)), differs, "{names:?}");
     }
     // Blur has no random numbers.
-    assert!(mismatches(&with(&["blur"], 0), &with(&["blur"], 7)).is_empty());
+    assert!(mismatches(&of(&["blur"], 0), &of(&["blur"], 7)).is_empty());
     // The seed draws the places of patches, too.
     let patched = |seed: u64| {
-        let mut found = with(&[], seed);
+        let mut found = of(&[], seed);
         found.suite.mask = Some(MaskRecord { path: None, sha256: None, share: 0.1 });
         found
     };
@@ -70,4 +90,41 @@ fn a_replay_keeps_how_its_queries_were_chosen() {
         let replayed = run("plain.onnx", &[from, &file, "--seed", "3"]);
         assert_eq!(replayed.suite.sampling.as_ref(), expected, "{from} {file}");
     }
+}
+
+/// Attacks along estimated gradients are weaker, and products in TensorFloat-32 are rounded.
+#[test]
+fn searches_of_other_strength_are_not_compared() {
+    let base = report(0.5);
+    let estimated = with(&base, |r| r.warnings.push(GRADIENT_ESTIMATED.warning("estimated")));
+    assert_eq!(mismatches(&base, &estimated), ["gradient: exact and estimated"]);
+    let rounded = with(&base, |r| r.tool.fast_math = true);
+    assert_eq!(mismatches(&base, &rounded), ["TensorFloat-32: off and allowed"]);
+}
+
+/// Comparisons and gates of comparable reports say why attacks on one of them may be weaker.
+#[test]
+fn doubts_about_the_attacks_strength_are_said_beside_differences() {
+    let base = report(0.5);
+    let cases: [(fn(&mut Report), &str); 4] = [
+        (|r| r.warnings.push(PASS_LEFT_OUT.warning("none")), "without a backward pass"),
+        (|r| r.tool.version = "0.2.0".into(), "Made by audit 0.1.0 and 0.2.0"),
+        (
+            |r| r.suite.sampling = Some("60 of 201 queries, correct ones first, seed 0".into()),
+            "--sample correct",
+        ),
+        (|r| r.suite.forward_passes = Some(100), "Black box: "),
+    ];
+    for (change, words) in cases {
+        let [plain, other] = [base.clone(), with(&base, change)].map(|other| {
+            [compared(&base, &other).cautions.join("\n"), judged(&base, &other).note.unwrap_or_default()]
+        });
+        assert!(plain.iter().all(|said| !said.contains(words)), "{words}: {plain:?}");
+        other.iter().for_each(|said| says(said, &[words]));
+    }
+    // Both along estimated gradients.
+    let estimated = with(&base, |r| r.warnings.push(GRADIENT_ESTIMATED.warning("estimated")));
+    let cautions = compared(&estimated, &estimated).cautions.join("\n");
+    says(&cautions, &["base.json: Gradients were estimated", "other.json: Gradients were estimated"]);
+    says(&judged(&estimated, &estimated).note.unwrap(), &["Gradients were estimated"]);
 }

@@ -184,7 +184,7 @@ fn cost(bytes: u64, report: &Report) -> ModelCost {
 
 /// What a reader must know of a model's arithmetic: rounded operators, and another precision than the file's.
 fn caveats(name: &str, report: &Report) -> Vec<String> {
-    let reasons = [&reason::STRAIGHT_THROUGH, &reason::PRECISION, &reason::GRADIENT_ESTIMATED];
+    let reasons = [&reason::STRAIGHT_THROUGH, &reason::PRECISION];
     let warnings = report.warnings.iter().filter(|w| reasons.iter().any(|reason| reason.made(w)));
     warnings.map(|w| format!("{name}: {}", w.text)).collect()
 }

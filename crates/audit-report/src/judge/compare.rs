@@ -8,7 +8,7 @@ use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity};
 use crate::judge::row::{Row, State, Word, alarm};
 use crate::judge::strong;
-use crate::record::{Report, SuiteRecord};
+use crate::record::{Report, SuiteRecord, reason};
 use audit_base::{Error, Result};
 use audit_gallery::corruption::CORRUPTIONS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +58,8 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
                 r.benign.as_ref().and_then(|b| b.sampling.clone()).unwrap_or_else(|| "all".into()),
             ),
             ("metric", r.model.metric.to_string()),
+            ("gradient", if r.estimated() { "estimated" } else { "exact" }.into()),
+            ("TensorFloat-32", if r.tool.fast_math { "allowed" } else { "off" }.into()),
         ];
         r.suite.settings().into_iter().chain(own)
     };
@@ -113,6 +115,38 @@ fn other_draws(a: &Report, b: &Report) -> Option<String> {
     let drawn: Vec<&str> = drawn.iter().filter(|(both, _)| *both).map(|(_, what)| *what).collect();
     (a.seed != b.seed && !drawn.is_empty())
         .then(|| format!("seed of {}: {} and {} (set it by --seed)", drawn.join(" and "), a.seed, b.seed))
+}
+
+/// What a reader of a report's numbers must know of the strength of its attacks.
+pub(super) fn strength(report: &Report) -> Vec<String> {
+    report.caveat().into_iter().chain(left_out(report)).collect()
+}
+
+/// That the strong search lacked a backward pass.
+pub(super) fn left_out(report: &Report) -> Option<String> {
+    report.warnings.iter().any(|w| reason::PASS_LEFT_OUT.made(w)).then(|| {
+        format!(
+            "The strong search ran without a backward pass that could not be built ({}), so that its numbers \
+             may be too high",
+            reason::PASS_LEFT_OUT.id
+        )
+    })
+}
+
+/// What a reader of the differences between two comparable reports must know.
+pub(super) fn of_both(a: &Report, b: &Report) -> Vec<String> {
+    let [of_a, of_b] = [a, b].map(|r| &r.tool.version);
+    let versions = (of_a != of_b).then(|| {
+        format!(
+            "Made by audit {of_a} and {of_b}: the attacks of one version may be stronger than the other's"
+        )
+    });
+    let chosen = [a, b].iter().any(|r| r.suite.prefers_correct()).then(|| {
+        "The queries are those that one of the models retrieves correctly (--sample correct), which lowers \
+         every number of the other under attack. Compare on queries that no model chose"
+            .to_string()
+    });
+    versions.into_iter().chain(chosen).collect()
 }
 
 /// The model that the attacks were made on.
@@ -208,6 +242,13 @@ pub fn of_reports(
         )));
     }
     cautions.extend(remarks);
+    for (name, other) in names.iter().zip(reports).skip(1) {
+        let known = of_both(base, other).into_iter();
+        cautions.extend(known.map(|text| format!("{} and {name}: {text}", names[0])));
+    }
+    for (name, report) in names.iter().zip(reports) {
+        cautions.extend(strength(report).into_iter().map(|text| format!("{name}: {text}")));
+    }
     for (name, report) in names.iter().zip(reports) {
         let score = [ARS, ERS].into_iter().find(|score| score.value(report).is_some());
         if let Some((score, why)) = score.and_then(|s| Some((s, strong::refuted(report, s)?))) {

@@ -13,7 +13,7 @@
 //! - No gate passes on a report that is not to be trusted, and a baseline that is not is refused.
 
 use crate::judge::breakdown::{self, breakdowns};
-use crate::judge::compare::mismatches;
+use crate::judge::compare::{self, mismatches};
 use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{
     self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Needs, Quantity, ROBUST, ROBUST_TOP1,
@@ -338,8 +338,18 @@ fn note(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Option<Str
     let accepted =
         void.then(|| "The baseline is not to be trusted: it was made with --allow-untrusted".into());
     let published = (!strong).then(|| published.to_string());
-    let notes: Vec<String> = [published, unchecked, accepted].into_iter().flatten().collect();
+    let notes = [published, unchecked, accepted].into_iter().flatten();
+    let notes: Vec<String> = notes.chain(doubts(report, baseline)).collect();
     Some(notes.join(". ")).filter(|note| !note.is_empty())
+}
+
+/// What a reader of the verdict must know of the attacks' strength. Transfer attacks have their own note.
+fn doubts(report: &Report, baseline: Option<&Report>) -> Vec<String> {
+    let own = compare::strength(report).into_iter().filter(|_| report.suite.surrogate.is_none());
+    // A comparable baseline has the caveats of the report.
+    let of_baseline = baseline.and_then(compare::left_out).map(|text| format!("Baseline: {text}"));
+    let of_both = baseline.map(|base| compare::of_both(base, report)).unwrap_or_default();
+    own.chain(of_baseline).chain(of_both).collect()
 }
 
 /// The metrics that a model has lost or is worse in than the baseline, by however little.
