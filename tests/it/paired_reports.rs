@@ -5,6 +5,8 @@ use crate::common::{Temp, audit, bundled_path, save, says};
 use crate::report_fixture::report;
 use audit::judge::compare::{Comparison, mismatches, of_reports};
 use audit::judge::gate::Rules;
+use audit::judge::paired::PairedReports;
+use audit::judge::quantity::Quantity;
 use audit::record::reason::{GRADIENT_ESTIMATED, PASS_LEFT_OUT};
 use audit::record::{MaskRecord, Report, Verdict};
 use audit::shards::identity::Identity;
@@ -127,4 +129,15 @@ fn doubts_about_the_attacks_strength_are_said_beside_differences() {
     let cautions = compared(&estimated, &estimated).cautions.join("\n");
     says(&cautions, &["base.json: Gradients were estimated", "other.json: Gradients were estimated"]);
     says(&judged(&estimated, &estimated).note.unwrap(), &["Gradients were estimated"]);
+}
+
+/// Images of different data sets may have the same names.
+#[test]
+fn equal_names_in_other_data_make_no_pairs() {
+    let (base, worse) = (report(0.6), report(0.3));
+    let elsewhere = with(&worse, |r| r.data.sha256 = "00".repeat(32));
+    let metric = Quantity::find("attack.ES:R").unwrap();
+    let difference = |other: &Report| PairedReports::new(&base, other).difference(metric).unwrap();
+    assert!(difference(&worse).interval.is_some() && difference(&elsewhere).interval.is_none());
+    assert_eq!(difference(&worse).value, difference(&elsewhere).value);
 }

@@ -113,7 +113,7 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
         let difference = pair.difference(of);
         match difference.and_then(|d| Some((d, d.significant()?))) {
             None => {
-                let why = "attacked other queries, so that the difference has no interval";
+                let why = "attacked other queries or images, so that the difference has no interval";
                 return Err(format!("{} and {} {why}", names[best.0], names[*i]));
             }
             Some((d, true)) => {

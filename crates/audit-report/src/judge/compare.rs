@@ -269,7 +269,8 @@ pub fn of_reports(
         let pair = (i > 0).then(|| PairedReports::new(base, report));
         if pair.as_ref().is_some_and(|p| !p.paired()) {
             cautions.push(format!(
-                "{name} attacked other queries than the baseline: its differences under attack have no interval"
+                "{name} attacked other queries or images than the baseline: its differences under attack have \
+                 no interval"
             ));
         }
         models.push(entry(name, report, base, pair.as_ref()));

@@ -14,16 +14,18 @@ pub struct PairedReports<'r> {
 }
 
 impl<'r> PairedReports<'r> {
-    /// Resamples both reports. If their queries differ, differences under attack have no interval.
+    /// Resamples both reports. If their queries or images differ, differences under attack have no interval.
     pub fn new(base: &'r Report, candidate: &'r Report) -> PairedReports<'r> {
         // Both use one seed, so resample number i contains the same queries in both.
         let resample = |r: &Report| score::resampled(r, base.seed);
         let (a, b) = (resample(base), resample(candidate));
-        let same = a.queries == b.queries;
+        // Images of different data sets may have the same names.
+        let same = a.queries == b.queries && base.data.sha256 == candidate.data.sha256;
         PairedReports { base, candidate, resampled: same.then_some((a, b)) }
     }
 
-    /// Whether both attacked the same queries, so that differences under attack have intervals.
+    /// Whether both attacked the same queries of the same images, so that differences under attack have
+    /// intervals.
     pub fn paired(&self) -> bool {
         self.resampled.is_some()
     }
