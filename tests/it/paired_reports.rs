@@ -6,9 +6,10 @@ use crate::report_fixture::report;
 use audit::judge::compare::{Comparison, mismatches, of_reports};
 use audit::judge::gate::Rules;
 use audit::judge::paired::PairedReports;
-use audit::judge::quantity::Quantity;
+use audit::judge::quantity::{CLEAN_R1, Quantity};
+use audit::judge::row::{Difference, Word};
 use audit::record::reason::{GRADIENT_ESTIMATED, PASS_LEFT_OUT};
-use audit::record::{MaskRecord, Report, Verdict};
+use audit::record::{Benign, CheckResult, MaskRecord, Report, Retrieval, Verdict};
 use audit::shards::identity::Identity;
 
 /// The report with a change.
@@ -140,4 +141,57 @@ fn equal_names_in_other_data_make_no_pairs() {
     let difference = |other: &Report| PairedReports::new(&base, other).difference(metric).unwrap();
     assert!(difference(&worse).interval.is_some() && difference(&elsewhere).interval.is_none());
     assert_eq!(difference(&worse).value, difference(&elsewhere).value);
+}
+
+/// The word on a number of the second of two reports, and whether its difference has an interval.
+fn word(base: &Report, other: &Report, name: &str) -> (Word, bool) {
+    let found = compared(base, other);
+    let row = found.models[1].row(Quantity::find(name).unwrap()).unwrap();
+    (row.word, row.difference.unwrap().interval.is_some())
+}
+
+/// The report with other clean retrieval.
+fn with_benign(report: &Report, change: impl Fn(&mut Benign)) -> Report {
+    with(report, |r| change(r.benign.as_mut().unwrap()))
+}
+
+/// All clean queries are no sample: a gate and a comparison judge their means by the tolerance, 1 point.
+#[test]
+fn a_gate_and_a_comparison_agree_on_clean_numbers_of_all_queries() {
+    let base = with_benign(&report(0.5), |benign| benign.first = (0..201).map(|i| i % 3).collect());
+    for (change, expected) in
+        [(-1.0, Word::NoSignificantDifference), (-1.5, Word::Worse), (1.5, Word::Better)]
+    {
+        let other = with_benign(&base, |benign| {
+            benign.r1 += change;
+            benign.map += change;
+            benign.first.rotate_right(1);
+        });
+        for name in ["benign.r1", "benign.map"] {
+            assert_eq!(word(&base, &other, name), (expected, false), "{name} {change}");
+        }
+        let checks = judged(&base, &other).checks;
+        let check = checks.iter().find(|check| check.metric == CLEAN_R1.name).unwrap();
+        assert_eq!(
+            (check.result == CheckResult::Fail, check.change_interval),
+            (expected == Word::Worse, None)
+        );
+    }
+}
+
+/// mAP of a sample rises a little, and that of the attacked queries, which are others, falls by 10 points.
+#[test]
+fn attacked_queries_say_nothing_about_other_clean_ones() {
+    let of = |map: f64, ap: f64| {
+        let mut found = with_benign(&report(0.5), |benign| {
+            (benign.map, benign.sampling) = (map, Some("a sample".into()));
+        });
+        let retrieval = Retrieval { first: true, ap, ap_at_r: ap, at_c: ap, cluster: None };
+        found.outcomes.iter_mut().for_each(|o| o.before.retrieval = Some(retrieval));
+        found
+    };
+    assert_eq!(word(&of(50.0, 0.6), &of(50.2, 0.5), "benign.map"), (Word::NoInterval, false));
+    // An interval on the other side of zero than its value judges nothing.
+    let of = |value: f64| Difference { value, interval: Some((-10.0, -4.0)), queries: 60, census: false };
+    assert_eq!([0.2, -0.2].map(|value| of(value).significant()), [Some(false), Some(true)]);
 }

@@ -1,14 +1,27 @@
 //! Differences of two reports in retrieval without an attacker, query by query: on clean images, and under
 //! natural corruptions.
 
-use super::quantity::{CLEAN_R1, Follows, OfCorrupted, OfFirst, Quantity};
+use super::quantity::{Clean, Follows, OfCorrupted, OfFirst, Quantity};
 use super::score::{RESAMPLES, interval};
-use crate::facts::R1;
-use crate::record::{Outcome, Report, Retrieval, unless_few};
+use crate::record::{Benign, Report, unless_few};
 use audit_base::numbers::{mean, variance};
 use audit_base::parallel;
 use audit_base::random::Random;
 use std::collections::BTreeMap;
+
+/// Whether a number is a mean over all clean queries of the same images in both reports, so that the choice
+/// of queries explains no difference.
+pub(super) fn census(metric: &Quantity, base: &Report, candidate: &Report) -> bool {
+    let of_queries = matches!(metric.follows(), Follows::Clean(Clean::First(_) | Clean::Ranking));
+    let all = |r: &Report| r.benign.as_ref().is_some_and(|benign| benign.sampling.is_none());
+    of_queries && all(base) && all(candidate) && same_images(base, candidate)
+}
+
+/// Whether both reports are on the same images in the same roles, and so have the same queries.
+fn same_images(base: &Report, candidate: &Report) -> bool {
+    let roles = |r: &Report| (r.data.gallery, r.data.queries);
+    base.data.sha256 == candidate.data.sha256 && roles(base) == roles(candidate)
+}
 
 /// A number of each query, in both reports.
 pub(super) struct PerQuery {
@@ -16,21 +29,18 @@ pub(super) struct PerQuery {
 }
 
 impl PerQuery {
-    /// The values of the queries that both reports have, for numbers that are a mean over queries; `None` if
-    /// the reports are on other images, or a report has no results of single queries.
+    /// The values of the queries that a number is the mean of; `None` if the reports are on other images, or
+    /// a report has no results of these queries.
     pub fn of(metric: &Quantity, base: &Report, candidate: &Report) -> Option<PerQuery> {
         if base.data.sha256 != candidate.data.sha256 {
             return None;
         }
         let pairs = match metric.follows() {
-            Follows::Clean(of_first, of_retrieval) => {
-                let ranks = of_first.and_then(|of_first| every_query(of_first, base, candidate));
-                ranks.or_else(|| attacked(metric, of_retrieval, base, candidate))?
-            }
+            Follows::Clean(Clean::First(of_first)) => every_query(of_first, base, candidate)?,
             Follows::Corruptions(_, values) => {
                 common(&corrupted(values, base)?, &corrupted(values, candidate)?)
             }
-            Follows::Outcomes(_) => return None,
+            Follows::Clean(Clean::Ranking | Clean::Together) | Follows::Outcomes(_) => return None,
         };
         Some(PerQuery { pairs })
     }
@@ -48,35 +58,14 @@ impl PerQuery {
     }
 }
 
-/// From the ranks of the first match, which reports have for every clean query.
+/// From the ranks of the first match, if both reports have them of every query that the number rests on.
 fn every_query(of_first: &OfFirst, base: &Report, candidate: &Report) -> Option<Vec<[f64; 2]>> {
     let (a, b) = (base.benign.as_ref()?, candidate.benign.as_ref()?);
-    let roles = |r: &Report| (r.data.gallery, r.data.queries);
+    let whole = |of: &Benign| of.queries > 0 && of.first.len() == of.queries;
     // The same images in the same roles, with the same sampling, have the same queries in the same order.
-    let same = a.first.len() == b.first.len() && a.sampling == b.sampling && roles(base) == roles(candidate);
-    let both = a.first.iter().zip(&b.first).filter(|_| same);
-    let pairs: Vec<_> = both.map(|(&x, &y)| [of_first(x), of_first(y)]).collect();
-    Some(pairs).filter(|pairs| !pairs.is_empty())
-}
-
-/// From the clean retrieval of attacked queries.
-fn attacked(
-    metric: &Quantity,
-    of_retrieval: Option<fn(&Retrieval) -> f64>,
-    base: &Report,
-    candidate: &Report,
-) -> Option<Vec<[f64; 2]>> {
-    let value = |o: &Outcome| {
-        // If a report has no R@1 of a query, the strong search has it, as it follows the definition of R@1 in
-        // every form.
-        let hit = o.before.hit.filter(|_| metric == CLEAN_R1 && R1.made(o));
-        let found = o.before.retrieval.as_ref().and_then(|found| Some(of_retrieval?(found)));
-        found.or(hit.map(f64::from))
-    };
-    let of = |report: &Report| -> BTreeMap<String, f64> {
-        report.outcomes.iter().filter_map(|o| Some((o.query.clone(), value(o)?))).collect()
-    };
-    Some(common(&of(base), &of(candidate))).filter(|pairs| !pairs.is_empty())
+    let same = a.queries == b.queries && a.sampling == b.sampling && same_images(base, candidate);
+    let pairs = || a.first.iter().zip(&b.first).map(|(&x, &y)| [of_first(x), of_first(y)]).collect();
+    (same && whole(a) && whole(b)).then(pairs)
 }
 
 /// The value of each query under a natural corruption, or the mean over all.

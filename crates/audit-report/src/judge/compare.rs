@@ -5,7 +5,7 @@ use crate::facts::{Drawn, Facts};
 use crate::judge::answer;
 pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::paired::PairedReports;
-use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity};
+use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::row::{Row, State, Word, alarm};
 use crate::judge::strong;
 use crate::record::{Report, SuiteRecord, reason};
@@ -269,13 +269,12 @@ pub fn of_reports(
         let pair = (i > 0).then(|| PairedReports::new(base, report));
         if pair.as_ref().is_some_and(|p| !p.paired()) {
             cautions.push(format!(
-                "{name} attacked other queries or images than the baseline: its differences under attack have \
-                 no interval"
+                "{name} attacked other queries or images than the baseline: its differences under attack \
+                 have no interval"
             ));
         }
         models.push(entry(name, report, base, pair.as_ref()));
     }
-    cautions.extend(fewer_clean_queries(&models));
     let answer = answer::most_robust(&models, reports);
     if let Some(metric) = sort {
         let key = |e: &ComparedModel| {
@@ -291,24 +290,6 @@ pub fn of_reports(
         models.sort_by(|a, b| key(b).total_cmp(&key(a)));
     }
     Ok(Comparison { answer, models, cautions, crossed: None })
-}
-
-/// A caution that clean differences rest on the attacked queries, if reports don't have the results of each
-/// clean query.
-fn fewer_clean_queries(models: &[ComparedModel]) -> Option<String> {
-    let few = models.iter().filter_map(|m| {
-        let row = m.row(CLEAN_R1)?;
-        let of = row.difference?.queries;
-        (0 < of && of < row.queries).then(|| format!("{} on {of} of {} queries", m.report, row.queries))
-    });
-    let few: Vec<String> = few.collect();
-    (!few.is_empty()).then(|| {
-        format!(
-            "intervals of clean differences rest on the queries that both reports attacked, because one of them doesn't say what every clean \
-             query finds: {}. Audit again for all queries",
-            few.join(", ")
-        )
-    })
 }
 
 fn entry(name: String, report: &Report, base: &Report, pair: Option<&PairedReports>) -> ComparedModel {

@@ -150,6 +150,7 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
             value: r1[1] - r1[0],
             interval: paired(&changes, seed),
             queries: changes.len(),
+            census: false,
         },
     }
 }

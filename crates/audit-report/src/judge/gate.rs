@@ -18,7 +18,7 @@ use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{
     self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Needs, Quantity, ROBUST, ROBUST_TOP1,
 };
-use crate::judge::row::{Difference, Row, State};
+use crate::judge::row::{Difference, ROUNDING, Row, State};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};
 use crate::record::{Baseline, Breakdown, CheckResult, GateCheck, GateCheckKind, Level, Report, Verdict};
@@ -28,9 +28,6 @@ use serde::{Deserialize, Serialize};
 
 /// The baseline in messages.
 const BASELINE: &str = "the baseline";
-
-/// Differences up to this size are rounding errors: 58 hits of 100 are 57.99999999999999 %.
-const ROUNDING: f64 = 1e-9;
 
 /// The metrics that are checked against a baseline if no `max_drop` is stated.
 const WATCHED: [&Quantity; 6] = [ROBUST, ROBUST_TOP1, EPS50, ARS, ERS, ARS_STRONG];
@@ -281,10 +278,6 @@ impl Verdict {
                 continue;
             }
             let change = pair.difference(metric).ok_or_else(|| lacks(BASELINE, base, metric))?;
-            // If all clean queries are ranked, not a sample of them, the tolerance alone decides.
-            let sampled = |r: &Report| r.benign.as_ref().is_some_and(|b| b.sampling.is_some());
-            let whole = matches!(metric.follows(), Follows::Clean(..)) && !sampled(report) && !sampled(base);
-            let change = Difference { interval: change.interval.filter(|_| !whole), ..change };
             checks.push(held.drop(tolerance, (base, &of_base), change, i < stated));
         }
         if let Some((base, _)) = &against {

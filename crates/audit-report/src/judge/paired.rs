@@ -1,6 +1,6 @@
 //! Two reports resampled query by query, and their differences with paired intervals.
 
-use super::clean::PerQuery;
+use super::clean::{self, PerQuery};
 use super::quantity::Quantity;
 use super::row::Difference;
 use super::score::{self, Resampled};
@@ -34,12 +34,16 @@ impl<'r> PairedReports<'r> {
     pub fn difference(&self, metric: &'static Quantity) -> Option<Difference> {
         let (base, candidate) = (metric.row(self.base), metric.row(self.candidate));
         let value = candidate.value? - base.value?;
+        let queries = base.queries.min(candidate.queries);
         // Of two numbers that are only known to be larger than the largest ε, the difference is unknown.
-        if base.is_above() && candidate.is_above() {
-            return Some(Difference { value, interval: None, queries: 0 });
-        }
-        let (interval, queries) = self.interval(metric, base.queries.min(candidate.queries));
-        Some(Difference { value, interval, queries })
+        let unknown = base.is_above() && candidate.is_above();
+        let census = clean::census(metric, self.base, self.candidate);
+        let (interval, queries) = match (unknown, census) {
+            (true, _) => (None, 0),
+            (false, true) => (None, queries),
+            (false, false) => self.interval(metric, queries),
+        };
+        Some(Difference { value, interval, queries, census })
     }
 
     /// The interval of a difference of `queries` queries, and the number of queries behind the interval.

@@ -10,8 +10,8 @@ use crate::facts::term::{TERMS, Term};
 use crate::facts::{Norm, is_robust_term};
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
-    Attack, Benign, Breakdown, Corrupted, CorruptionRow, Corruptions, Hub, Report, Retrieval, Rung,
-    ScoreName, Space, reason, source,
+    Attack, Benign, Breakdown, Corrupted, CorruptionRow, Corruptions, Hub, Report, Rung, ScoreName, Space,
+    reason, source,
 };
 use audit_base::error::nearest;
 use audit_base::{Error, Result};
@@ -81,14 +81,24 @@ pub enum Needs {
 /// How a number follows from single queries, for intervals of differences and to check it.
 #[derive(Clone, Copy)]
 pub(super) enum Follows {
-    /// It is a mean over clean queries. A query's contribution, in [0, 1], by the rank of its first match,
-    /// and by its retrieval; `None` if it doesn't follow from that.
-    Clean(Option<&'static OfFirst>, Option<fn(&Retrieval) -> f64>),
+    /// It is of clean queries.
+    Clean(Clean),
     /// Its value in a resample of the outcomes.
     Outcomes(&'static InReplicate),
     /// It is a mean over corrupted queries. Its value in the table of corruptions, and the values of a query
     /// under one corruption.
     Corruptions(&'static OfCorruptions, &'static OfCorrupted),
+}
+
+/// How a number of clean queries follows from single ones.
+#[derive(Clone, Copy)]
+pub(super) enum Clean {
+    /// It is a mean over queries of a value in [0, 1], by the rank of the first match.
+    First(&'static OfFirst),
+    /// It is a mean over queries of a value that reports don't have for each query.
+    Ranking,
+    /// It is of all queries together.
+    Together,
 }
 
 pub(super) type OfFirst = dyn Fn(usize) -> f64 + Send + Sync;
@@ -130,7 +140,7 @@ const USUAL: Quantity = Quantity {
     leading: false,
     part_of: None,
     read: &|_| None,
-    follows: Follows::Clean(None, None),
+    follows: TOGETHER,
     void: |_| false,
 };
 
@@ -218,29 +228,24 @@ const fn clean(name: &'static str, source: &'static str, follows: Follows, read:
 
 /// By the rank of the first match.
 const fn by_first(of: &'static OfFirst) -> Follows {
-    Follows::Clean(Some(of), None)
+    Follows::Clean(Clean::First(of))
 }
 
-/// By what a query retrieves.
-const fn by_found(of: fn(&Retrieval) -> f64) -> Follows {
-    Follows::Clean(None, Some(of))
-}
-
-const FIRST: Follows =
-    Follows::Clean(Some(&|rank| among_first(rank, 1)), Some(|found| f64::from(found.first)));
-const UNKNOWN: Follows = Follows::Clean(None, None);
+const FIRST: Follows = by_first(&|rank| among_first(rank, 1));
+const RANKING: Follows = Follows::Clean(Clean::Ranking);
+const TOGETHER: Follows = Follows::Clean(Clean::Together);
 
 #[rustfmt::skip]
 static CLEAN: [Quantity; 9] = [
     Quantity { leading: true, label: "clean R@1", ..clean("benign.r1", RETRIEVAL, FIRST, &clean_r1) },
     clean("benign.r2", RETRIEVAL, by_first(&|rank| among_first(rank, 2)), &|r| mean(r, |b| Some(b.r2))),
-    clean("benign.map", RANKED_RETRIEVAL, by_found(|found| found.ap), &|r| mean(r, |b| Some(b.map))),
-    clean("benign.map_at_r", RETRIEVAL, by_found(|found| found.ap_at_r), &|r| mean(r, |b| Some(b.map_at_r))),
-    clean("benign.nmi", CLUSTERING, UNKNOWN, &|r| mean(r, |b| b.nmi)),
-    clean("benign.ami", ADJUSTED_MUTUAL_INFORMATION, UNKNOWN, &|r| mean(r, |b| b.ami)),
+    clean("benign.map", RANKED_RETRIEVAL, RANKING, &|r| mean(r, |b| Some(b.map))),
+    clean("benign.map_at_r", RETRIEVAL, RANKING, &|r| mean(r, |b| Some(b.map_at_r))),
+    clean("benign.nmi", CLUSTERING, TOGETHER, &|r| mean(r, |b| b.nmi)),
+    clean("benign.ami", ADJUSTED_MUTUAL_INFORMATION, TOGETHER, &|r| mean(r, |b| b.ami)),
     clean("benign.mrr", RANKED_RETRIEVAL, by_first(&|rank| 1.0 / (rank + 1) as f64), &|r| mean(r, |b| b.mrr)),
-    clean("benign.r_precision", RANKED_RETRIEVAL, UNKNOWN, &|r| mean(r, |b| b.r_precision)),
-    clean("benign.map_at_c", RANKED_RETRIEVAL, by_found(|found| found.at_c), &|r| mean(r, |b| b.map_at_c)),
+    clean("benign.r_precision", RANKED_RETRIEVAL, RANKING, &|r| mean(r, |b| b.r_precision)),
+    clean("benign.map_at_c", RANKED_RETRIEVAL, RANKING, &|r| mean(r, |b| b.map_at_c)),
 ];
 
 /// The means of terms under attack, in their order.

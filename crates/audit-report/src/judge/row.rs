@@ -61,6 +61,9 @@ impl Mark {
     }
 }
 
+/// Differences up to this size are rounding errors: 58 hits of 100 are 57.99999999999999 %.
+pub(super) const ROUNDING: f64 = 1e-9;
+
 /// A dash, for a missing number.
 pub const DASH: &str = "–";
 
@@ -330,32 +333,46 @@ pub struct Difference {
     /// The candidate's value minus the baseline's.
     pub value: f64,
     /// 95 % interval by paired bootstrap. `None` if the two reports have no queries in common, or fewer than
-    /// 10, for numbers that are no mean over queries, and if both are only known to be larger than what is
-    /// stated.
+    /// 10, for numbers that are no mean over queries or whose queries have no results of their own, if both
+    /// values are of all queries, and if both are only known to be larger than what is stated.
     pub interval: Option<(f64, f64)>,
     /// Number of queries that the interval rests on.
     pub queries: usize,
+    /// Whether both values are of all queries, so that the choice of queries explains nothing of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub census: bool,
 }
 
 impl Difference {
-    /// Whether the difference is larger than the choice of queries explains: its interval excludes zero.
-    /// `None` without an interval.
+    /// Whether the difference is larger than the choice of queries explains: its interval excludes zero, on
+    /// the side of the value. `None` without an interval.
     pub fn significant(&self) -> Option<bool> {
-        self.interval.map(|(low, high)| low > 0.0 || high < 0.0)
+        let (low, high) = self.interval?;
+        Some((low > 0.0 && self.value > 0.0) || (high < 0.0 && self.value < 0.0))
+    }
+
+    /// Whether it counts for a verdict: it is significant, or if both values are of all queries it exceeds
+    /// the usual tolerance of `quantity`. `None` if neither can be told.
+    fn counts(&self, quantity: &Quantity) -> Option<bool> {
+        match self.census {
+            true => Some(self.value.abs() > quantity.tolerance + ROUNDING),
+            false => self.significant(),
+        }
     }
 }
 
-/// Verdict on a difference from the baseline. It follows only from both rows and the difference's interval.
+/// Verdict on a difference from the baseline. It follows only from both rows and the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Word {
     /// The baseline itself.
     Baseline,
-    /// The interval excludes zero, and the candidate is better.
+    /// The candidate is better: the interval excludes zero, or both values are of all queries and differ by
+    /// more than the usual tolerance.
     Better,
-    /// The interval excludes zero, and the candidate is worse.
+    /// The candidate is worse, likewise.
     Worse,
-    /// The interval includes zero.
+    /// The interval includes zero, or both values are of all queries and within the usual tolerance.
     NoSignificantDifference,
     /// The difference has no interval.
     NoInterval,
@@ -379,7 +396,7 @@ impl Word {
             };
         };
         let better = (difference.value > 0.0) != candidate.quantity.lower_is_better;
-        match difference.significant() {
+        match difference.counts(candidate.quantity) {
             _ if either(|row| row.void) => Word::Void,
             None => Word::NoInterval,
             Some(false) => Word::NoSignificantDifference,
