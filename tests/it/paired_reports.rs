@@ -1,15 +1,18 @@
 //! Two reports side by side: which are comparable, what a reader must know of both, and which of their
 //! differences chance explains.
 
-use crate::common::{Temp, audit, bundled_path, save, says};
+use crate::common::{Temp, audit, bundled_path, outcome, save, says};
 use crate::report_fixture::report;
 use audit::judge::compare::{Comparison, mismatches, of_reports};
 use audit::judge::gate::Rules;
 use audit::judge::paired::PairedReports;
 use audit::judge::quantity::{CLEAN_R1, Quantity};
 use audit::judge::row::{Difference, Word};
+use audit::judge::{ladder, strong};
 use audit::record::reason::{GRADIENT_ESTIMATED, PASS_LEFT_OUT};
-use audit::record::{Benign, CheckResult, MaskRecord, Report, Retrieval, Verdict};
+use audit::record::{
+    Benign, CheckResult, Enough, MaskRecord, Measures, Outcome, Report, Retrieval, Robust, Verdict,
+};
 use audit::shards::identity::Identity;
 
 /// The report with a change.
@@ -194,4 +197,65 @@ fn attacked_queries_say_nothing_about_other_clean_ones() {
     // An interval on the other side of zero than its value judges nothing.
     let of = |value: f64| Difference { value, interval: Some((-10.0, -4.0)), queries: 60, census: false };
     assert_eq!([0.2, -0.2].map(|value| of(value).significant()), [Some(false), Some(true)]);
+}
+
+/// The report in which ES makes `lost` more queries wrong.
+fn losing(report: &Report, lost: usize) -> Report {
+    with(report, |r| {
+        let hits = r.outcomes.iter_mut().filter(|o| o.attack == "ES" && o.after.hit == Some(true));
+        hits.take(lost).for_each(|o| o.after.hit = Some(false));
+        let row = r.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap();
+        row.after = row.after.map(|after| after - 100.0 * lost as f64 / 60.0);
+    })
+}
+
+/// Of 60 queries none is gained. The exact sign test has p 0.063 for 5 losses, and 0.031 for 6.
+#[test]
+fn a_few_losses_of_a_share_are_chance() {
+    let base = report(0.6);
+    let rules = Rules::settle(&[], &[], &[], &["attack.ES:R=1".into()]).unwrap();
+    for (lost, expected) in
+        [(4, Word::NoSignificantDifference), (5, Word::NoSignificantDifference), (6, Word::Worse)]
+    {
+        let other = losing(&base, lost);
+        assert_eq!(word(&base, &other, "attack.ES:R"), (expected, true), "{lost}");
+        let verdict = Verdict::judge(&other, Some(&base), &rules).unwrap();
+        assert_eq!(verdict.checks[0].result == CheckResult::Fail, expected == Word::Worse, "{lost}");
+    }
+    // If no query changes, the difference still has a width.
+    let (low, high) = PairedReports::new(&base, &base)
+        .difference(Quantity::find("attack.ES:R").unwrap())
+        .and_then(|found| found.interval)
+        .unwrap();
+    assert!(low < -6.0 && high > 6.0, "{low} {high}");
+}
+
+/// The strong search on 20 queries, all correct without an attack, of which `lost` fail from 1/255 on.
+fn with_ladder(lost: usize) -> Report {
+    let mut found = report(1.2);
+    (found.suite.eps, found.suite.ladder) = (8.0 / 255.0, Some(3));
+    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
+    for i in 0..20 {
+        let size = (i < lost).then_some(1.0 / 255.0);
+        found.outcomes.push(Outcome {
+            linf: 1.0 / 255.0,
+            members: Some(Vec::new()),
+            enough: Some(Enough { size, as_file: size, ..Enough::default() }),
+            ..outcome("R1", &format!("class/{:02}", i + 1), hit(true), hit(i >= lost))
+        });
+    }
+    let ladder = ladder::ladder(&found);
+    found.scores.robust_r1 = strong::robust(&found.outcomes).map(|robust| Robust { ladder, ..robust });
+    found
+}
+
+/// Robust R@1 and its rungs are shares, too.
+#[test]
+fn rungs_are_compared_as_shares() {
+    for (lost, expected) in [(5, Word::NoSignificantDifference), (6, Word::Worse)] {
+        for name in ["robust_r1", "robust_r1@4/255", "robust_r1_file@1/255"] {
+            let found = word(&with_ladder(0), &with_ladder(lost), name);
+            assert_eq!(found, (expected, true), "{name} {lost}");
+        }
+    }
 }

@@ -39,7 +39,8 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
         @for m in comparison.models.iter().filter(|m| !m.base) { (against(comparison, m, base)) }
         @if let Some(crossed) = &comparison.crossed { (together(crossed)) }
     };
-    let lead = "Differences carry 95 % intervals by bootstrap over queries, paired: both models get the same resamples.";
+    let lead = "Differences carry 95 % intervals, paired by query: of shares by Tango's score and the exact \
+                sign test, of other numbers by a bootstrap in which both models get the same resamples.";
     let count = comparison.models.len();
     Ok(scripted("Comparison", &format!("{count} models"), lead, &sections.into_string()))
 }

@@ -471,6 +471,12 @@ impl Term {
         self.goal == Goal::Highest
     }
 
+    /// Whether it may be a share of queries, each of which counts or doesn't: a share that is not measured on
+    /// many queries for each trial.
+    pub fn counts_queries(&self) -> bool {
+        self.unit == Unit::Percent && self.held_out.is_none()
+    }
+
     /// The factor from a read value to the unit, if rankings have `ranked` images.
     pub fn scale(&self, ranked: f64) -> f64 {
         match self.unit {

@@ -3,6 +3,7 @@
 
 use super::quantity::{Clean, Follows, OfCorrupted, OfFirst, Quantity};
 use super::score::{RESAMPLES, interval};
+use super::share::{self, counts};
 use crate::record::{Benign, Report, unless_few};
 use audit_base::numbers::{mean, variance};
 use audit_base::parallel;
@@ -40,7 +41,7 @@ impl PerQuery {
             Follows::Corruptions(_, values) => {
                 common(&corrupted(values, base)?, &corrupted(values, candidate)?)
             }
-            Follows::Clean(Clean::Ranking | Clean::Together) | Follows::Outcomes(_) => return None,
+            Follows::Clean(Clean::Ranking | Clean::Together) | Follows::Outcomes(..) => return None,
         };
         Some(PerQuery { pairs })
     }
@@ -52,9 +53,7 @@ impl PerQuery {
 
     /// The 95 % interval of the difference of the means, in per cent.
     pub fn interval(&self, seed: u64) -> Option<(f64, f64)> {
-        let changes: Vec<f64> =
-            self.pairs.iter().map(|[base, candidate]| 100.0 * (candidate - base)).collect();
-        paired(&changes, seed)
+        paired(&self.pairs, seed)
     }
 }
 
@@ -91,17 +90,23 @@ fn common(base: &BTreeMap<String, f64>, candidate: &BTreeMap<String, f64>) -> Ve
 /// Number of values from which the mean of a resample is approximately normal.
 const NORMAL: usize = 2000;
 
-/// The 95 % interval of the mean of differences that belong to one query each, by bootstrap over queries.
-/// `None` for fewer than 10.
-pub(super) fn paired(changes: &[f64], seed: u64) -> Option<(f64, f64)> {
-    let n = changes.len();
+/// The 95 % interval, in per cent, of the difference of the means of values in [0, 1], a pair for each query.
+/// If all are 0 or 1 it is that of two shares, otherwise from a bootstrap over queries. `None` for fewer than
+/// 10.
+pub(super) fn paired(pairs: &[[f64; 2]], seed: u64) -> Option<(f64, f64)> {
+    let n = pairs.len();
+    unless_few(n, Some(()))?;
+    let shares = pairs.iter().map(|[base, candidate]| Some([counts(*base)?, counts(*candidate)?]));
+    if let Some(shares) = shares.collect::<Option<Vec<_>>>() {
+        return Some(share::paired(&shares));
+    }
+    let changes: Vec<f64> = pairs.iter().map(|[base, candidate]| 100.0 * (candidate - base)).collect();
     if n > NORMAL {
         const Z: f64 = 1.959964;
-        let mean = mean(changes);
-        let half = Z * (variance(changes) / n as f64).sqrt();
+        let mean = mean(&changes);
+        let half = Z * (variance(&changes) / n as f64).sqrt();
         return Some((mean - half, mean + half));
     }
-    unless_few(n, Some(()))?;
     interval(parallel::each(RESAMPLES, &|stream| {
         let mut random = Random::seeded(seed).stream(stream as u64);
         (0..n).map(|_| changes[random.index(n)]).sum::<f64>() / n as f64
@@ -113,21 +118,27 @@ mod tests {
     use super::*;
 
     /// Of 400 queries the candidate loses 40 and wins 20. The standard error of the mean of these
-    /// differences, which are -1, 0 and 1, is √((60/400 − (20/400)²) / 400) = 1.92 %.
+    /// differences, which are -1, 0 and 1, is √((60/400 − (20/400)²) / 400) = 1.92 %. If values are 0 and ½
+    /// instead of 0 and 1, it is half of that.
     #[test]
     fn a_difference_of_clean_recall_is_paired() {
-        let changes = |of: usize| -> Vec<f64> {
-            let hit = |hit: bool| 100.0 * f64::from(hit);
+        let pairs = |of: usize, value: f64| -> Vec<[f64; 2]> {
+            let hit = |hit: bool| value * f64::from(hit);
             let place = |i: usize| i * 400 / of;
-            (0..of).map(|i| hit(!(20..60).contains(&place(i))) - hit(place(i) >= 20)).collect()
+            (0..of).map(|i| [hit(place(i) >= 20), hit(!(20..60).contains(&place(i)))]).collect()
         };
-        let (low, high) = paired(&changes(400), 1).unwrap();
-        assert!(((high - low) / 2.0 / 1.96 / 1.92 - 1.0).abs() < 0.12, "{low} {high}");
-        assert!(low < -5.0 && high > -5.0);
-        assert_eq!(paired(&[0.0; 40], 1), Some((0.0, 0.0)));
-        // With 40,000 queries it is a tenth as wide.
-        let (low, high) = paired(&changes(40_000), 1).unwrap();
-        assert!(((high - low) / 2.0 / 1.96 / 0.192 - 1.0).abs() < 0.02, "{low} {high}");
-        assert_eq!(paired(&[100.0; 9], 1), None);
+        for value in [1.0, 0.5] {
+            for (of, error, tolerance) in [(400, 1.92, 0.12), (40_000, 0.192, 0.02)] {
+                let (low, high) = paired(&pairs(of, value), 1).unwrap();
+                let found = (high - low) / 2.0 / 1.96 / value;
+                assert!((found / error - 1.0).abs() < tolerance, "{value} {of}: {low} {high}");
+                assert!(low < -5.0 * value && high > -5.0 * value, "{value} {of}: {low} {high}");
+            }
+        }
+        assert_eq!(paired(&[[0.5, 0.5]; 40], 1), Some((0.0, 0.0)));
+        // Shares that agree have a width.
+        let (low, high) = paired(&[[1.0, 1.0]; 40], 1).unwrap();
+        assert!(low < -8.0 && high > 8.0, "{low} {high}");
+        assert_eq!(paired(&[[0.0, 1.0]; 9], 1), None);
     }
 }

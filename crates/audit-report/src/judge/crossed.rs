@@ -67,7 +67,7 @@ pub struct Agreement {
     /// R@1 of both models on these queries without an attack, per cent; queries without a possible match are
     /// left out.
     pub r1: [f64; 2],
-    /// The other model's R@1 minus the baseline's. Its interval resamples the queries, the same for both.
+    /// The other model's R@1 minus the baseline's. Its interval is paired by query.
     pub r1_difference: Difference,
 }
 
@@ -133,12 +133,12 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
         same += usize::from(found[0] == found[1]);
         if a.positives(query).next().is_some() {
             let hit = |item: Option<usize>| item.is_some_and(|item| a.labels[item] == a.labels[query]);
-            hits.push(found.map(|item| 100.0 * f64::from(hit(item))));
+            hits.push(found.map(|item| f64::from(hit(item))));
         }
         tell(done + 1, queries.len());
     }
-    let r1 = [0, 1].map(|model| hits.iter().map(|hit| hit[model]).sum::<f64>() / hits.len().max(1) as f64);
-    let changes: Vec<f64> = hits.iter().map(|[base, candidate]| candidate - base).collect();
+    let r1 =
+        [0, 1].map(|model| 100.0 * hits.iter().map(|hit| hit[model]).sum::<f64>() / hits.len().max(1) as f64);
     Agreement {
         images,
         cosine,
@@ -148,8 +148,8 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
         r1,
         r1_difference: Difference {
             value: r1[1] - r1[0],
-            interval: paired(&changes, seed),
-            queries: changes.len(),
+            interval: paired(&hits, seed),
+            queries: hits.len(),
             census: false,
         },
     }

@@ -465,7 +465,9 @@ impl<'r> Recomputed<'r> {
             Follows::Corruptions(mean, _) => {
                 corruption::corruptions(self.report).and_then(|all| Some(mean(&all)?.value))
             }
-            Follows::Outcomes(value) => self.again.replicates.first().and_then(|all| value(&self.again, all)),
+            Follows::Outcomes(value, _) => {
+                self.again.replicates.first().and_then(|all| value(&self.again, all))
+            }
         };
         // False for NaN.
         let same = |now: f64, saved: f64| (now - saved).abs() <= SAME * saved.abs().max(1.0);

@@ -1,9 +1,10 @@
 //! Two reports resampled query by query, and their differences with paired intervals.
 
 use super::clean::{self, PerQuery};
-use super::quantity::Quantity;
+use super::quantity::{Follows, Quantity};
 use super::row::Difference;
 use super::score::{self, Resampled};
+use super::share;
 use crate::record::{Report, unless_few};
 
 /// Two reports, resampled query by query.
@@ -53,8 +54,20 @@ impl<'r> PairedReports<'r> {
             return found.map_or((None, 0), |found| (found.interval(self.base.seed), found.queries()));
         }
         let Some((a, b)) = &self.resampled else { return (None, 0) };
+        if let Some(shares) = self.shares(metric) {
+            return (unless_few(shares.len(), Some(share::paired(&shares))), queries);
+        }
         let both = a.replicates.iter().zip(&b.replicates);
         let changes = both.filter_map(|(x, y)| Some(metric.in_replicate(b, y)? - metric.in_replicate(a, x)?));
         (unless_few(queries, score::interval(changes.collect())), queries)
+    }
+
+    /// Whether each query counts in the baseline and in the candidate; `None` unless the number is a share of
+    /// the same queries in both.
+    fn shares(&self, metric: &Quantity) -> Option<Vec<[bool; 2]>> {
+        let Follows::Outcomes(_, Some(of_queries)) = metric.follows() else { return None };
+        let (base, candidate) = (of_queries(self.base)?, of_queries(self.candidate)?);
+        let pairs = || base.values().zip(candidate.values()).map(|(a, b)| [*a, *b]).collect();
+        base.keys().eq(candidate.keys()).then(pairs)
     }
 }

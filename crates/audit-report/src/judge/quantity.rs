@@ -4,10 +4,11 @@ use super::division::{DIVISIONS, Division};
 use super::ladder;
 use super::reading::{self, Reading, counted, queries};
 use super::score::{Means, Replicate, Resampled};
-use super::share::wilson;
+use super::share::{counts, wilson};
 use super::stars::{self, LEVELS, Star};
+use super::survivors::survivors;
 use crate::facts::term::{TERMS, Term};
-use crate::facts::{Norm, is_robust_term};
+use crate::facts::{Facts, Norm, is_robust_term};
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
     Attack, Benign, Breakdown, Corrupted, CorruptionRow, Corruptions, Hub, Report, Rung, ScoreName, Space,
@@ -18,6 +19,7 @@ use audit_base::{Error, Result};
 use audit_gallery::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use audit_gallery::space::benign::CMC;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Where users find the names of all quantities.
@@ -83,8 +85,9 @@ pub enum Needs {
 pub(super) enum Follows {
     /// It is of clean queries.
     Clean(Clean),
-    /// Its value in a resample of the outcomes.
-    Outcomes(&'static InReplicate),
+    /// Its value in a resample of the outcomes. If it is a share of queries, each of which counts or doesn't:
+    /// which do.
+    Outcomes(&'static InReplicate, Option<&'static OfQueries>),
     /// It is a mean over corrupted queries. Its value in the table of corruptions, and the values of a query
     /// under one corruption.
     Corruptions(&'static OfCorruptions, &'static OfCorrupted),
@@ -103,6 +106,8 @@ pub(super) enum Clean {
 
 pub(super) type OfFirst = dyn Fn(usize) -> f64 + Send + Sync;
 pub(super) type InReplicate = dyn Fn(&Resampled, &Replicate) -> Option<f64> + Send + Sync;
+/// By the queries' ids; `None` if the number is no share of this report's queries.
+pub(super) type OfQueries = dyn Fn(&Report) -> Option<BTreeMap<String, bool>> + Send + Sync;
 pub(super) type OfCorruptions = dyn Fn(&Corruptions) -> Option<Reading> + Send + Sync;
 pub(super) type OfCorrupted = dyn Fn(&Corrupted) -> Vec<f64> + Send + Sync;
 
@@ -163,7 +168,7 @@ static SCORES: [Quantity; 7] = [
         at_eps: true,
         classes: Some(true),
         read: &|report| report.scores.robust_r1.as_ref().map(Reading::of_robust),
-        follows: Follows::Outcomes(&|_, replicate| replicate.robust),
+        follows: Follows::Outcomes(&|_, replicate| replicate.robust, Some(&withstanding)),
         ..ROBUST_SCORE
     },
     Quantity {
@@ -172,7 +177,7 @@ static SCORES: [Quantity; 7] = [
         at_eps: true,
         classes: Some(false),
         read: &|report| report.scores.robust_top1.as_ref().map(Reading::of_robust),
-        follows: Follows::Outcomes(&|_, replicate| replicate.robust),
+        follows: Follows::Outcomes(&|_, replicate| replicate.robust, Some(&withstanding)),
         ..ROBUST_SCORE
     },
     Quantity {
@@ -182,14 +187,14 @@ static SCORES: [Quantity; 7] = [
         tolerance: 0.1,
         needs: Needs::Ladder,
         read: &|report| report.scores.robust()?.ladder.as_ref()?.eps50.as_ref().map(Reading::of_eps50),
-        follows: Follows::Outcomes(&ladder::eps50_in),
+        follows: Follows::Outcomes(&ladder::eps50_in, None),
         ..ROBUST_SCORE
     },
     Quantity {
         name: "ars",
         needs: Needs::Score(ScoreName::Ars),
         read: &|report| score(report, ScoreName::Ars),
-        follows: Follows::Outcomes(&|_, replicate| replicate.ars),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ars, None),
         ..SCORE
     },
     Quantity {
@@ -197,7 +202,7 @@ static SCORES: [Quantity; 7] = [
         needs: Needs::Score(ScoreName::Ars),
         as_published: true,
         read: &|report| Reading::of_ratio(&report.scores, fewest(report, ScoreName::Ars)),
-        follows: Follows::Outcomes(&|_, replicate| replicate.ars_table),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ars_table, None),
         ..SCORE
     },
     Quantity {
@@ -205,14 +210,14 @@ static SCORES: [Quantity; 7] = [
         source: source::DEEP_RANKING,
         needs: Needs::Score(ScoreName::Ers),
         read: &|report| score(report, ScoreName::Ers),
-        follows: Follows::Outcomes(&|_, replicate| replicate.ers),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ers, None),
         ..SCORE
     },
     Quantity {
         name: "ars_strong",
         needs: Needs::Score(ScoreName::ArsStrong),
         read: &|report| score(report, ScoreName::ArsStrong),
-        follows: Follows::Outcomes(&|_, replicate| replicate.ars_strong),
+        follows: Follows::Outcomes(&|_, replicate| replicate.ars_strong, None),
         ..SCORE
     },
 ];
@@ -297,11 +302,42 @@ fn of_term(
         needs: Needs::Term(term),
         score: is_robust_term(term.name),
         read: leaked(read),
-        follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| {
-            mean(r.means[index_in(of, term)?].as_ref()?)
-        })),
+        follows: Follows::Outcomes(in_means(term, mean), None),
         ..USUAL
     }
+}
+
+/// A number of a term in the means of a resample.
+fn in_means(term: &'static Term, mean: fn(&Means) -> Option<f64>) -> &'static InReplicate {
+    leaked(move |of: &Resampled, r: &Replicate| mean(r.means[index_in(of, term)?].as_ref()?))
+}
+
+/// These by id; `None` if one occurs twice, so that its trials are no queries of their own.
+fn distinct<'q>(queries: impl IntoIterator<Item = (&'q str, bool)>) -> Option<BTreeMap<String, bool>> {
+    let mut found = BTreeMap::new();
+    for (query, counts) in queries {
+        if found.insert(query.to_string(), counts).is_some() {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+/// Whether each query that the strong search attacked is correct under every attack.
+fn withstanding(report: &Report) -> Option<BTreeMap<String, bool>> {
+    distinct(survivors(&report.outcomes))
+}
+
+/// Whether each query of a term counts under attack; `None` if the term is no share of queries, or queries
+/// share perturbations.
+fn counting(report: &Report, term: &Term) -> Option<BTreeMap<String, bool>> {
+    let objective = Facts::of_term(term.name).filter(|_| term.counts_queries())?;
+    let mut found = Vec::new();
+    for outcome in report.outcomes.iter().filter(|o| objective.made(o)) {
+        let Some((_, after)) = (term.read)(outcome, report.suite.form) else { continue };
+        found.push((outcome.query.as_str(), counts(after).filter(|_| outcome.shared.is_none())?));
+    }
+    distinct(found)
 }
 
 /// The mean of a term under attack.
@@ -315,6 +351,10 @@ fn attacked(term: &'static Term) -> Quantity {
         read: leaked(move |report: &Report| {
             Reading::of_attack(row(report, term)?, term, report.hub.as_ref())
         }),
+        follows: Follows::Outcomes(
+            in_means(term, |means| Some(means.after)),
+            Some(leaked(move |report: &Report| counting(report, term))),
+        ),
         ..of_term(term, "", |attack| attack.after, queries, |m| Some(m.after))
     }
 }
@@ -346,10 +386,13 @@ fn worst(whole: &'static Quantity, by: &'static Division) -> Quantity {
             let queries = found.rows.iter().map(|row| row.queries).sum();
             Some(Reading::new(found.worst, Some(found.interval), queries))
         }),
-        follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| match whole.needs {
-            Needs::Term(term) => r.worst[index_in(of, term)?][place?],
-            _ => r.robust_worst[place?],
-        })),
+        follows: Follows::Outcomes(
+            leaked(move |of: &Resampled, r: &Replicate| match whole.needs {
+                Needs::Term(term) => r.worst[index_in(of, term)?][place?],
+                _ => r.robust_worst[place?],
+            }),
+            None,
+        ),
         ..USUAL
     }
 }
@@ -496,13 +539,21 @@ impl Rungs {
             classes: (self.of)().classes,
             leading: !self.as_file,
             read: leaked(read),
-            follows: Follows::Outcomes(leaked(move |of: &Resampled, r: &Replicate| {
-                ladder::robust_in(of, r, eps, self.fails_at)
-            })),
+            follows: Follows::Outcomes(
+                leaked(move |of: &Resampled, r: &Replicate| ladder::robust_in(of, r, eps, self.fails_at)),
+                Some(leaked(move |report: &Report| self.withstanding(report, eps))),
+            ),
             ..ROBUST_SCORE
         });
         rows.push(row);
         row
+    }
+
+    /// Whether each query that the strong search attacked is correct under changes of at most `eps`, in
+    /// 255ths.
+    fn withstanding(&self, report: &Report, eps: f64) -> Option<BTreeMap<String, bool>> {
+        let stars = stars::stars(&report.outcomes)?;
+        distinct(stars.iter().map(|(query, star)| (*query, stars::withstands((self.fails_at)(star), eps))))
     }
 
     /// The number at `eps` that a report has, or that follows from its outcomes.
@@ -652,7 +703,7 @@ impl Quantity {
     /// Whether it depends on attacks. Retrieval without an attacker may be of a sample of the queries too:
     /// clean R@1 of a large data set is, and so are natural corruptions.
     pub fn attacked(&self) -> bool {
-        matches!(self.follows, Follows::Outcomes(_))
+        matches!(self.follows, Follows::Outcomes(..))
     }
 
     /// The saved value. Outputs show its [`row`](Quantity::row).
@@ -677,7 +728,7 @@ impl Quantity {
 
     /// Its value in a resample of `of`; `None` if it is undefined there, or doesn't follow from outcomes.
     pub fn in_replicate(&self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
-        if let Follows::Outcomes(value) = self.follows { value(of, replicate) } else { None }
+        if let Follows::Outcomes(value, _) = self.follows { value(of, replicate) } else { None }
     }
 
     /// Formats a value.

@@ -1,9 +1,13 @@
-//! The interval of a share.
+//! Intervals of shares, and of differences of two shares of the same queries.
+
+use super::breakdown::exact;
+
+/// The 97.5 % quantile of the normal distribution.
+const Z: f64 = 1.959964;
 
 /// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width if all
 /// queries agree.
 pub fn wilson(hits: usize, of: usize) -> (f64, f64) {
-    const Z: f64 = 1.959964;
     let (n, p) = (of as f64, hits as f64 / of as f64);
     let middle = p + Z * Z / (2.0 * n);
     let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
@@ -11,9 +15,63 @@ pub fn wilson(hits: usize, of: usize) -> (f64, f64) {
     (100.0 * ((middle - half) / whole).max(0.0), 100.0 * ((middle + half) / whole).min(1.0))
 }
 
+/// Whether a value counts in a share: 1 does and 0 doesn't. `None` for other values, of which there is no
+/// share.
+pub(super) fn counts(value: f64) -> Option<bool> {
+    (value == 0.0 || value == 1.0).then_some(value == 1.0)
+}
+
+/// The 95 % interval, in per cent, of the difference of two shares of the same queries. Of each pair, whether
+/// the query counts in the first share and in the second.
+pub(super) fn paired(pairs: &[[bool; 2]]) -> (f64, f64) {
+    let count = |pair: [bool; 2]| pairs.iter().filter(|found| **found == pair).count();
+    difference(count([false, true]), count([true, false]), pairs.len())
+}
+
+/// The 95 % interval, in per cent, of the difference of two shares of the same `of` queries, of which
+/// `gained` count in the second share only, and `lost` in the first only.
+///
+/// It is the score interval of Tango (Statistics in Medicine 1998, 17:891–908), which has a width if no query
+/// changes. Of few changes it takes too many for more than chance. So it is widened to the exact interval
+/// given their number: that of the share gained (Clopper and Pearson). Then it excludes 0 only if the exact
+/// sign test does at 5 %.
+pub fn difference(gained: usize, lost: usize, of: usize) -> (f64, f64) {
+    let (low, high) = tango(gained, lost, of);
+    let changed = gained + lost;
+    if changed == 0 {
+        return (low, high);
+    }
+    let (few, many) = exact(gained, changed, 0.05);
+    let of_share = |share: f64| (2.0 * share - 100.0) * changed as f64 / of as f64;
+    (low.min(of_share(few)), high.max(of_share(many)))
+}
+
+/// The score interval of [`difference`].
+fn tango(gained: usize, lost: usize, of: usize) -> (f64, f64) {
+    let [gained, lost, n] = [gained, lost, of].map(|count| count as f64);
+    let found = (gained - lost) / n;
+    // The score of a difference δ. It falls as δ grows. `q` is the most likely share lost, given δ.
+    let score = |delta: f64| {
+        let b = (2.0 * n - gained + lost) * delta - gained - lost;
+        let c = -lost * delta * (1.0 - delta);
+        let q = ((b * b - 8.0 * n * c).max(0.0).sqrt() - b) / (4.0 * n);
+        let variance = n * (2.0 * q + delta * (1.0 - delta));
+        n * (found - delta) / variance.max(f64::MIN_POSITIVE).sqrt()
+    };
+    let root = |mut low: f64, mut high: f64, at: f64| {
+        // 50 halvings leave less than 1e-14.
+        for _ in 0..50 {
+            let middle = (low + high) / 2.0;
+            if score(middle) > at { low = middle } else { high = middle }
+        }
+        100.0 * (low + high) / 2.0
+    };
+    (root(-1.0, found, Z), root(found, 1.0, -Z))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::wilson;
+    use super::*;
 
     /// Expected values: Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in
     /// Medicine 1998, table I, method 3.
@@ -30,6 +88,59 @@ mod tests {
                 (found.0 / 100.0 - low).abs() < 1e-4 && (found.1 / 100.0 - high).abs() < 1e-4,
                 "{found:?}"
             );
+        }
+    }
+
+    /// Expected values: Fagerland, Lydersen and Laake, "Statistical Analysis of Contingency Tables", 2017,
+    /// chapter 8, as the authors' package contingencytables prints them: airway hyper-responsiveness (1 and 7
+    /// of 21 children changed; Bentur et al., 2009), and complete response (6 and 16 of 161 patients; Cavo et
+    /// al., 2012).
+    #[test]
+    fn the_score_interval_as_published() {
+        for (gained, lost, of, low, high) in [(1, 7, 21, -0.517, -0.026), (6, 16, 161, -0.1240, -0.0054)] {
+            let found = tango(gained, lost, of);
+            let near = |found: f64, published: f64| (found / 100.0 - published).abs() < 5e-4;
+            assert!(near(found.0, low) && near(found.1, high), "{found:?}");
+        }
+        // Without a change, Z² / (n + Z²) on both sides: the score there is √(n·δ / (1 − δ)).
+        let (low, high) = tango(0, 0, 60);
+        let expected = 100.0 * Z * Z / (60.0 + Z * Z);
+        assert!((high - expected).abs() < 1e-9 && (low + expected).abs() < 1e-9, "{low} {high}");
+    }
+
+    /// The chance of at most `fewer` of `of` fair coins, twice: the exact sign test.
+    fn sign_test(fewer: usize, of: usize) -> f64 {
+        let (mut term, mut sum) = (0.5f64.powi(of as i32), 0.0);
+        for k in 0..=fewer {
+            sum += term;
+            term *= (of - k) as f64 / (k + 1) as f64;
+        }
+        (2.0 * sum).min(1.0)
+    }
+
+    /// By hand: 4 losses without a gain have p 2/2⁴, 5 have 2/2⁵ and 6 have 2/2⁶; 7 to 1 have 2·(1 + 8)/2⁸,
+    /// and 9 to 2 have 2·(1 + 11 + 55)/2¹¹.
+    #[test]
+    fn the_interval_excludes_zero_where_the_exact_test_does() {
+        for (lost, gained, p) in
+            [(4, 0, 0.125), (5, 0, 0.0625), (6, 0, 0.03125), (7, 1, 0.0703125), (9, 2, 0.0654296875)]
+        {
+            assert!((sign_test(gained, lost + gained) - p).abs() < 1e-12);
+            assert_eq!(difference(gained, lost, 200).1 < 0.0, p < 0.05, "{lost} to {gained}");
+        }
+        for changed in 1..=60 {
+            for gained in 0..=changed / 2 {
+                let significant = sign_test(gained, changed) < 0.05;
+                for of in [changed.max(10), 200, 5000] {
+                    let (low, high) = difference(gained, changed - gained, of);
+                    assert_eq!(high < 0.0, significant, "{gained} of {changed} of {of}: {low} {high}");
+                    // The other side is its mirror image.
+                    let (l, h) = difference(changed - gained, gained, of);
+                    assert!((l + high).abs() < 1e-9 && (h + low).abs() < 1e-9, "{l} {h}");
+                    let value = 100.0 * (2.0 * gained as f64 - changed as f64) / of as f64;
+                    assert!(low <= value + 1e-9 && value <= high, "{low} {value} {high}");
+                }
+            }
         }
     }
 }
