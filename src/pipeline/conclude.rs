@@ -35,8 +35,7 @@ impl Attacked {
             true => report.scores.robust_r1 = robust,
             false => report.scores.robust_top1 = robust,
         }
-        // The bootstrap has no width if all queries agree, and a share must have the same interval everywhere
-        // in a report.
+        // Robust R@1 counts what any attack broke, and must have the same interval everywhere in a report.
         if let Some(robust) = report.scores.robust() {
             let strong = |row: &&mut record::Attack| is_robust_term(&row.code);
             report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);

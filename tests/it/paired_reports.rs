@@ -8,10 +8,10 @@ use audit::judge::gate::Rules;
 use audit::judge::paired::PairedReports;
 use audit::judge::quantity::{CLEAN_R1, Quantity};
 use audit::judge::row::{Difference, Word};
-use audit::judge::{ladder, strong};
+use audit::judge::{corruption, ladder, score, strong};
 use audit::record::reason::{GRADIENT_ESTIMATED, PASS_LEFT_OUT};
 use audit::record::{
-    Benign, CheckResult, Enough, MaskRecord, Measures, Outcome, Report, Retrieval, Robust, Verdict,
+    Benign, CheckResult, Corrupted, Enough, MaskRecord, Measures, Outcome, Report, Retrieval, Robust, Verdict,
 };
 use audit::shards::identity::Identity;
 
@@ -258,4 +258,26 @@ fn rungs_are_compared_as_shares() {
             assert_eq!(found, (expected, true), "{name} {lost}");
         }
     }
+}
+
+/// ES and blur break all of 12 queries. By hand: Wilson's upper end is Z² / (12 + Z²), 24.2 %.
+#[test]
+fn shares_have_a_width_if_all_queries_agree() {
+    let mut found = report(0.5);
+    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
+    let ids: Vec<String> = (0..12).map(|i| format!("class/{i:02}")).collect();
+    found.outcomes = ids.iter().map(|id| outcome("ES", id, hit(true), hit(false))).collect();
+    let (attacks, _) = score::score(&found.outcomes, &[], &found.basis(), &[], 0);
+    let interval = attacks.iter().find(|row| row.code == "ES:R").unwrap().after_interval.unwrap();
+    assert!(interval.0 == 0.0 && (interval.1 - 24.25).abs() < 0.01, "{interval:?}");
+    let blurred = |id: &String| Corrupted {
+        corruption: "blur".into(),
+        query: id.clone(),
+        first: [true, false, false, false, false, false],
+        ap: [0.5; 6],
+    };
+    found.corrupted = ids.iter().map(blurred).collect();
+    let blur = corruption::corruptions(&found).unwrap();
+    assert!(blur.rows.iter().all(|row| row.r1_interval == Some(interval)), "{blur:?}");
+    assert_eq!(blur.mean_r1_interval, Some(interval));
 }

@@ -2,6 +2,7 @@
 //! queries.
 
 use super::score::{RESAMPLES, interval};
+use super::share::{counts, wilson};
 use super::smallest::norm;
 use crate::facts::MIN;
 use crate::record::{Corrupted, CorruptionRow, Corruptions, Report, SameEps, unless_few};
@@ -32,6 +33,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
         })
         .map(|(corruption, queries, strength)| {
             let wrong: Vec<bool> = queries.iter().map(|q| !q.first[strength]).collect();
+            let right = wrong.iter().filter(|wrong| !**wrong).count();
             let r1 = Mean::of(queries.iter().map(|q| f64::from(q.first[strength])), &weights);
             let map = Mean::of(queries.iter().map(|q| q.ap[strength]), &weights);
             let row = CorruptionRow {
@@ -39,7 +41,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
                 strength,
                 value: corruption.value(strength, side),
                 r1: r1.value,
-                r1_interval: unless_few(ids.len(), interval(r1.resampled.clone())),
+                r1_interval: unless_few(ids.len(), Some(wilson(right, ids.len()))),
                 map: map.value,
                 map_interval: unless_few(ids.len(), interval(map.resampled.clone())),
                 same_eps: norms.as_ref().map(|norms| norms.same_eps(&wrong, &weights)),
@@ -47,7 +49,10 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
             Row { row, r1, map }
         })
         .collect();
-    let (mean_r1, mean_r1_interval) = mean_of(&all, |row| &row.r1);
+    let (mean_r1, spread) = mean_of(&all, |row| &row.r1);
+    // The bootstrap has no width if all queries agree in all rows.
+    let agreed = counts(mean_r1 / 100.0).map(|right| wilson(ids.len() * usize::from(right), ids.len()));
+    let mean_r1_interval = agreed.or(spread);
     let (mean_map, mean_map_interval) = mean_of(&all, |row| &row.map);
     let clean =
         |of: &dyn Fn(&Corrupted) -> f64| 100.0 * any.iter().map(|q| of(q)).sum::<f64>() / ids.len() as f64;

@@ -8,6 +8,7 @@
 mod table;
 
 use super::division::DIVISIONS;
+use super::share::wilson;
 use super::stars::{self, Star};
 use crate::facts::term::{Term, terms_of};
 use crate::facts::{FACTS, Facts};
@@ -133,8 +134,11 @@ pub fn score(
             counted: column.counted(),
             before: means.and_then(|m| m.before),
             after: means.map(|m| m.after),
-            after_interval: means
-                .and_then(|_| spread(queries(column), &|r| Some(r.means[i].as_ref()?.after))),
+            after_interval: means.and_then(|_| match column.hits() {
+                // The bootstrap of a share has no width if all queries agree.
+                Some(hits) => unless_few(column.trials.len(), Some(wilson(hits, column.trials.len()))),
+                None => spread(queries(column), &|r| Some(r.means[i].as_ref()?.after)),
+            }),
             ers_term: means.and_then(|m| Some((column.term.ers?)(m.after))),
             resistance: Resistance {
                 per_trial: means.and_then(|m| m.per_trial),

@@ -27,7 +27,7 @@ pub struct Corruptions {
     pub clean_map: f64,
     /// The mean of R@1 over all rows.
     pub mean_r1: f64,
-    /// 95 % interval of `mean_r1`, by bootstrap over queries.
+    /// 95 % interval of `mean_r1`, by bootstrap over queries; Wilson's if all queries agree in all rows.
     pub mean_r1_interval: Option<(f64, f64)>,
     /// The mean of mAP over all rows.
     pub mean_map: f64,
@@ -48,7 +48,7 @@ pub struct CorruptionRow {
     pub value: f64,
     /// Share of the queries whose nearest image has their class.
     pub r1: f64,
-    /// 95 % interval of `r1`, by bootstrap over queries.
+    /// 95 % interval of `r1` (Wilson).
     pub r1_interval: Option<(f64, f64)>,
     /// Mean average precision.
     pub map: f64,

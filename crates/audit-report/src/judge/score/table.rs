@@ -4,6 +4,7 @@ use super::{Basis, Replicate, ars, ers, resistance};
 use crate::facts::term::{Averaging, Term, terms_of};
 use crate::facts::{FACTS, R1};
 use crate::judge::division::{DIVISIONS, LEAST, divided};
+use crate::judge::share::counts;
 use crate::judge::stars::{self, Star};
 use crate::judge::survivors::survivors;
 use crate::record::{Metric, Outcome, Report, ScoreName, Skipped};
@@ -149,6 +150,15 @@ impl Column<'_> {
             };
             worst(parts, self.term.lower_is_better(), trial)
         })
+    }
+
+    /// Number of trials that count under attack, if each counts or doesn't and has a query and a perturbation
+    /// of its own; otherwise `None`.
+    pub(super) fn hits(&self) -> Option<usize> {
+        let alone = self.term.counts_queries() && self.shared.iter().all(Option::is_none);
+        let queries: BTreeSet<usize> = self.trials.iter().map(|&(query, ..)| query).collect();
+        let all: Vec<bool> = self.trials.iter().map(|&(.., after)| counts(after)).collect::<Option<_>>()?;
+        (alone && queries.len() == all.len()).then(|| all.into_iter().filter(|counts| *counts).count())
     }
 
     /// Trials behind the resistance: those that could get worse.
