@@ -14,7 +14,7 @@ _INSTALLED = any(entry.name == "onnx_audit" for entry in entry_points(group="pyt
 pytest_plugins = ["pytester"] if _INSTALLED else ["pytester", "onnx_audit.pytest_plugin"]
 
 #: Flags of a quick audit that has enough queries for scores.
-QUICK = {"suite": "smoke", "max_queries": 12, "strong_sample": "off", "progress": False}
+QUICK = {"suite": "smoke", "max_queries": 20, "strong_sample": "off", "progress": False}
 
 
 @pytest.fixture(scope="session")

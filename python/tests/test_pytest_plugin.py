@@ -10,7 +10,7 @@ MARK = """
 import pytest
 
 {extra}
-@pytest.mark.robust(model={model!r}, data={data!r}, suite="smoke", max_queries=12, strong_sample="off", {demand})
+@pytest.mark.robust(model={model!r}, data={data!r}, suite="smoke", max_queries=20, strong_sample="off", {demand})
 def test_model({fixture}):
     {body}
 """

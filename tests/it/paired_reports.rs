@@ -1,17 +1,18 @@
 //! Two reports side by side: which are comparable, what a reader must know of both, and which of their
 //! differences chance explains.
 
-use crate::common::{Temp, audit, bundled_path, outcome, save, says};
+use crate::common::{Temp, audit, bundled_path, outcome, rendered, save, says};
 use crate::report_fixture::report;
 use audit::judge::compare::{Comparison, mismatches, of_reports};
 use audit::judge::gate::Rules;
 use audit::judge::paired::PairedReports;
-use audit::judge::quantity::{CLEAN_R1, Quantity};
-use audit::judge::row::{Difference, Word};
+use audit::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity};
+use audit::judge::row::{Difference, State, Word};
 use audit::judge::{corruption, ladder, score, strong};
 use audit::record::reason::{GRADIENT_ESTIMATED, PASS_LEFT_OUT};
 use audit::record::{
-    Benign, CheckResult, Corrupted, Enough, MaskRecord, Measures, Outcome, Report, Retrieval, Robust, Verdict,
+    Benign, CheckResult, Corrupted, Enough, MaskRecord, Measures, Outcome, Report, Retrieval, Robust,
+    ScoreName, Verdict,
 };
 use audit::shards::identity::Identity;
 
@@ -269,7 +270,7 @@ fn shares_have_a_width_if_all_queries_agree() {
     found.outcomes = ids.iter().map(|id| outcome("ES", id, hit(true), hit(false))).collect();
     let (attacks, _) = score::score(&found.outcomes, &[], &found.basis(), &[], 0);
     let interval = attacks.iter().find(|row| row.code == "ES:R").unwrap().after_interval.unwrap();
-    assert!(interval.0 == 0.0 && (interval.1 - 24.25).abs() < 0.01, "{interval:?}");
+    assert!(interval.0 < 1e-9 && (interval.1 - 24.25).abs() < 0.01, "{interval:?}");
     let blurred = |id: &String| Corrupted {
         corruption: "blur".into(),
         query: id.clone(),
@@ -280,4 +281,26 @@ fn shares_have_a_width_if_all_queries_agree() {
     let blur = corruption::corruptions(&found).unwrap();
     assert!(blur.rows.iter().all(|row| row.r1_interval == Some(interval)), "{blur:?}");
     assert_eq!(blur.mean_r1_interval, Some(interval));
+}
+
+/// Of 60 queries 3 are correct without an attack, and ES, LTM and GTM break none of them. Their resistances,
+/// and ARS with them, rest on 3 queries; ERS rests on all.
+#[test]
+fn ars_rests_on_the_queries_that_attacks_could_make_worse() {
+    let mut found = report(0.5);
+    for (i, o) in found.outcomes.iter_mut().enumerate().filter(|(_, o)| o.before.hit.is_some()) {
+        let correct = i % 60 < 3;
+        (o.before.hit, o.after.hit) = (Some(correct), Some(correct));
+    }
+    let (attacks, scores) = score::score(&found.outcomes, &[], &found.basis(), &ScoreName::ALL, found.seed);
+    (found.attacks, found.scores) = (attacks, scores);
+    let row = ARS.row(&found);
+    assert_eq!((row.state, row.queries), (State::Withheld, 3), "{row:?}");
+    assert!(found.scores.ars.as_ref().unwrap().interval.is_none());
+    assert_eq!((ERS.row(&found).state, ERS.row(&found).queries), (State::Measured, 60));
+    let rules = Rules::settle(&[], &["ars=0".into()], &[], &[]).unwrap();
+    let check = &Verdict::judge(&found, None, &rules).unwrap().checks[0];
+    assert!(check.withheld && check.result == CheckResult::Fail, "{check:?}");
+    // Its row says so, too.
+    says(&rendered(&found, "md"), &["100.0 (few) | 3/60 |"]);
 }

@@ -48,7 +48,7 @@ fn a_model_as_its_own_surrogate_gives_the_white_box_result() {
 
 #[test]
 fn transfer_is_measured_on_the_audited_model_and_not_compared_with_white_box_scores() {
-    let suite = ["--suite", "ars", "--steps", "8", "--max-queries", "12"];
+    let suite = ["--suite", "ars", "--steps", "8", "--max-queries", "24"];
     let dir = Temp::new();
     let file = |name: &str| path(&dir.join(name));
     let other = path(&bundled("plain.onnx"));

@@ -169,7 +169,7 @@ fn a_report_reads_well_in_every_format() {
     }
     report.suite.sampling = Some("60 of 900 queries, stratified by class, seed 0".into());
     let row = report.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap();
-    (row.queries, row.counted, row.resistance.per_trial) = (16, Some(2), Some(50.0));
+    (row.queries, row.counted, row.resistance.per_trial) = (16, Some(12), Some(50.0));
     insta::assert_snapshot!("terminal", report::terminal::render_in(&report, 80));
     insta::assert_snapshot!("page", readable(&rendered(&report, "html")));
     insta::assert_snapshot!("markdown", rendered(&report, "md"));

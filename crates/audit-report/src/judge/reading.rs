@@ -65,9 +65,14 @@ impl Reading {
     }
 }
 
-/// Number of queries behind a score: of its attack with the fewest. `None` if it has no attack.
+/// Number of queries behind a score: of its attack with the fewest. ARS is a mean of resistances, which rest
+/// on the queries that an attack could make worse. `None` if it has no attack.
 pub fn fewest(attacks: &[Attack], hub: Option<&Hub>, name: ScoreName) -> Option<usize> {
-    let of = |term: &Term| Some(queries(attacks.iter().find(|a| a.code == term.name)?, term, hub));
+    let behind = match name {
+        ScoreName::Ers => queries,
+        ScoreName::Ars | ScoreName::ArsStrong => counted,
+    };
+    let of = |term: &Term| Some(behind(attacks.iter().find(|a| a.code == term.name)?, term, hub));
     terms_of(name).filter_map(of).min()
 }
 

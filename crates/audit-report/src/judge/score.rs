@@ -148,8 +148,13 @@ pub fn score(
     };
     let score_of = |name: ScoreName| {
         let value = point.score(name).filter(|_| requested.contains(&name))?;
-        // The queries of a score are those of its attack with the fewest.
-        let fewest = table.columns_of(terms_of(name)).map(queries).min().unwrap_or(0);
+        // The queries of a score are those of its attack with the fewest. A resistance rests on those that an
+        // attack could make worse.
+        let behind = |column: &Column| match name {
+            ScoreName::Ers => queries(column),
+            ScoreName::Ars | ScoreName::ArsStrong => column.counted().unwrap_or_else(|| queries(column)),
+        };
+        let fewest = table.columns_of(terms_of(name)).map(behind).min().unwrap_or(0);
         let interval = spread(fewest, &|r| r.score(name));
         let table = point.ars_table.filter(|_| name == ScoreName::Ars);
         Some(Score {
