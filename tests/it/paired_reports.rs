@@ -2,16 +2,16 @@
 //! differences chance explains.
 
 use crate::common::{Temp, audit, bundled_path, outcome, rendered, save, says};
-use crate::report_fixture::report;
+use crate::report_fixture::{add_strong_search, report, warning};
 use audit::judge::compare::{Comparison, mismatches, of_reports};
 use audit::judge::gate::Rules;
 use audit::judge::paired::PairedReports;
 use audit::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity};
 use audit::judge::row::{Difference, State, Word};
 use audit::judge::{corruption, ladder, score, strong};
-use audit::record::reason::{GRADIENT_ESTIMATED, PASS_LEFT_OUT};
+use audit::record::reason::{GRADIENT_ESTIMATED, MASKED_GRADIENTS, PASS_LEFT_OUT};
 use audit::record::{
-    Benign, CheckResult, Corrupted, Enough, MaskRecord, Measures, Outcome, Report, Retrieval, Robust,
+    Benign, CheckResult, Corrupted, Enough, Found, MaskRecord, Measures, Outcome, Report, Retrieval, Robust,
     ScoreName, Verdict,
 };
 use audit::shards::identity::Identity;
@@ -303,4 +303,27 @@ fn ars_rests_on_the_queries_that_attacks_could_make_worse() {
     assert!(check.withheld && check.result == CheckResult::Fail, "{check:?}");
     // Its row says so, too.
     says(&rendered(&found, "md"), &["100.0 (few) | 3/60 |"]);
+}
+
+/// The report with the strong search, and with a finding that its gradients are masked.
+fn masked() -> Report {
+    let mut found = report(0.5);
+    add_strong_search(&mut found);
+    found.warnings.extend(MASKED_GRADIENTS.finding(Found::error("softened gradients do better")).warning());
+    found
+}
+
+/// A finding that invalidates scores invalidates every number under attack. What the strong search found
+/// stays valid if gradients are masked.
+#[test]
+fn numbers_under_attack_of_an_untrusted_report_are_not_better() {
+    let (base, better) = (report(0.3), report(0.6));
+    let untrusted = with(&better, |r| r.warnings.push(warning("collapse", "error", "x")));
+    for name in ["attack.ES:R", "attack.CA+", "attack.CA+.resistance"] {
+        assert_eq!(word(&base, &better, name).0, Word::Better, "{name}");
+        assert_eq!(word(&base, &untrusted, name).0, Word::Void, "{name}");
+    }
+    let of_masked = |name: &str| Quantity::find(name).unwrap().row(&masked()).void;
+    let names = ["robust_r1", "attack.R1", "attack.R1.resistance", "attack.ES:R", "attack.CA+", "benign.r1"];
+    assert_eq!(names.map(of_masked), [false, false, false, true, true, false]);
 }

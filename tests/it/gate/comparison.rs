@@ -269,7 +269,7 @@ fn reports_made_apart_say_how_to_make_comparable_ones() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// In a comparison an untrusted score is struck through.
+/// In a comparison untrusted scores are struck through, and so is every number under attack.
 #[test]
 fn a_comparison_strikes_scores_that_mean_nothing() {
     let dir = Transcript::new(Temp::new());
@@ -281,10 +281,11 @@ fn a_comparison_strikes_scores_that_mean_nothing() {
     let files = ["md", "html"].map(|ending| dir.join(&format!("c.{ending}")).display().to_string());
     let args = ["compare", &base, &other, "-o", &files[0], "-o", &files[1]];
     let text = dir.ended(&args, 0);
-    // Its ARS and ERS in both tables, and nothing of the baseline.
-    assert_eq!(text.matches("✗ ").count(), 2 + 2 + 1, "{text}");
+    // Its ARS and ERS in both tables, ten terms, and nothing of the baseline.
+    assert_eq!(text.matches("✗ ").count(), 2 + 12 + 1, "{text}");
     let [markdown, page] = files.map(|file| std::fs::read_to_string(file).unwrap());
-    assert_eq!(markdown.matches("~~").count(), 2 * 4, "{markdown}");
+    // Eight of the terms have a resistance, too.
+    assert_eq!(markdown.matches("~~").count(), 2 * (2 + 12 + 8), "{markdown}");
     assert!(page.contains("<s>"), "{page}");
     insta::assert_snapshot!(dir.told());
 }

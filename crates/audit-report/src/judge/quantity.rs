@@ -303,6 +303,7 @@ fn of_term(
         score: is_robust_term(term.name),
         read: leaked(read),
         follows: Follows::Outcomes(in_means(term, mean), None),
+        void: if is_robust_term(term.name) { ROBUST_SCORE.void } else { SCORE.void },
         ..USUAL
     }
 }

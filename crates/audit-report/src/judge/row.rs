@@ -184,10 +184,14 @@ impl Row {
 
     /// Why the number is invalid or unreliable.
     pub fn mark(&self, report: &Report) -> Option<Mark> {
-        let of_gradients = matches!(self.quantity.needs, Needs::Score(_)) && masked(report);
+        let along = match self.quantity.needs {
+            Needs::Score(_) => true,
+            Needs::Term(term) => !is_robust_term(term.name),
+            Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => false,
+        };
         match self.void {
             _ if self.state == State::Withheld => Some(Mark::Withheld),
-            true if of_gradients => Some(Mark::MaskedGradients),
+            true if along && masked(report) => Some(Mark::MaskedGradients),
             true => Some(Mark::Untrusted),
             false => self.contradicted(report).then_some(Mark::Contradicted),
         }
