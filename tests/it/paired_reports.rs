@@ -1,7 +1,7 @@
 //! Two reports side by side: which are comparable, what a reader must know of both, and which of their
 //! differences chance explains.
 
-use crate::common::{Temp, audit, bundled_path, outcome, rendered, save, says};
+use crate::common::{Temp, as_json, audit, bundled_path, outcome, rendered, save, says};
 use crate::report_fixture::{add_strong_search, report, warning};
 use audit::judge::compare::{Comparison, mismatches, of_reports};
 use audit::judge::gate::Rules;
@@ -15,6 +15,7 @@ use audit::record::{
     ScoreName, Verdict,
 };
 use audit::shards::identity::Identity;
+use serde_json::{Value, json};
 
 /// The report with a change.
 fn with(report: &Report, change: impl Fn(&mut Report)) -> Report {
@@ -326,4 +327,73 @@ fn numbers_under_attack_of_an_untrusted_report_are_not_better() {
     let of_masked = |name: &str| Quantity::find(name).unwrap().row(&masked()).void;
     let names = ["robust_r1", "attack.R1", "attack.R1.resistance", "attack.ES:R", "attack.CA+", "benign.r1"];
     assert_eq!(names.map(of_masked), [false, false, false, true, true, false]);
+}
+
+/// The mark of a number in each format for programs: the `mark` of JSON, the end of a flat name, and the
+/// slice of the bill of materials.
+fn marks(report: &Report, name: &str, flat: &str) -> (Value, Vec<String>, String) {
+    let one = |list: &Value, key: &str| {
+        list.as_array().unwrap().iter().find(|row| row[key] == name).unwrap_or(&Value::Null).clone()
+    };
+    let metrics = as_json(report, "metrics.json");
+    let ends = ["withheld", "void", "contradicted"].into_iter();
+    let ends = ends.filter(|end| metrics.get(format!("{flat}_{end}")).is_some()).map(String::from);
+    let card = as_json(report, "cdx.json")["metadata"]["component"]["modelCard"].clone();
+    let bill = one(&card["quantitativeAnalysis"]["performanceMetrics"], "type");
+    let json = one(&as_json(report, "json")["numbers"], "name")["mark"].clone();
+    (json, ends.collect(), bill["slice"].as_str().unwrap_or_default().into())
+}
+
+/// What takes a number back stands beside it in formats for programs, too.
+#[test]
+fn formats_for_programs_have_the_marks_of_every_number() {
+    let mut contradicted = report(0.5);
+    add_strong_search(&mut contradicted);
+    let untrusted = with(&contradicted, |r| r.warnings.push(warning("collapse", "error", "x")));
+    let mut few = report(0.5);
+    few.attacks.iter_mut().find(|row| row.code == "CA-").unwrap().counted = Some(3);
+    for (report, name, flat, mark, end, slice) in [
+        (&contradicted, "ars", "ars", json!("contradicted"), "contradicted", "60 queries; contradicted"),
+        (
+            &contradicted,
+            "attack.ES:R",
+            "attack_ES_R",
+            json!("contradicted"),
+            "contradicted",
+            "60 queries; contradicted",
+        ),
+        (
+            &masked(),
+            "attack.CA+",
+            "attack_CA_plus",
+            json!("masked_gradients"),
+            "void",
+            "60 queries; masked gradients",
+        ),
+        (
+            &untrusted,
+            "attack.ES:R",
+            "attack_ES_R",
+            json!("untrusted"),
+            "void",
+            "60 queries; not to be trusted",
+        ),
+        (
+            &few,
+            "ars",
+            "ars",
+            Value::Null,
+            "withheld",
+            "3 queries; withheld: it rests on 3 queries, fewer than 10",
+        ),
+        (&contradicted, "attack.CA+", "attack_CA_plus", Value::Null, "", "60 queries"),
+        (&masked(), "robust_r1", "robust_r1", Value::Null, "", "32 queries; ε 77/255"),
+    ] {
+        let ends: Vec<String> = Some(end.to_string()).filter(|end| !end.is_empty()).into_iter().collect();
+        assert_eq!(marks(report, name, flat), (mark, ends, slice.to_string()), "{name}");
+    }
+    // Of numbers that were not measured, nothing.
+    let mut without = contradicted.clone();
+    without.scores.ars = None;
+    assert_eq!(marks(&without, "ars", "ars"), (Value::Null, Vec::new(), String::new()));
 }

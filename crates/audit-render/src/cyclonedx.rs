@@ -2,7 +2,6 @@
 //! quantitative analysis.
 
 use super::catalogues::references;
-use super::headline::headlines;
 use super::view::{bound_in_norm, stepping};
 use audit_base::Result;
 use audit_report::judge::quantity::Quantity;
@@ -70,9 +69,8 @@ fn property(name: &str, value: &str) -> Value {
     json!({ "name": format!("audit:{name}"), "value": value })
 }
 
-/// Every number. The first ones say in their slice what takes them back.
+/// Every number. Its slice says what takes it back.
 fn metrics(report: &Report) -> Vec<Value> {
-    let first = headlines(report);
     let row = |quantity: &'static Quantity| {
         let row = quantity.row(report);
         // A score that is withheld has no value here, and says why.
@@ -85,12 +83,10 @@ fn metrics(report: &Report) -> Vec<Value> {
             metric["confidenceInterval"] =
                 json!({ "lowerBound": quantity.show(low), "upperBound": quantity.show(high) });
         }
-        if let Some(first) = first.iter().find(|f| f.row.quantity == quantity) {
-            let at = row.budget.map(|budget| format!("; ε {budget}")).unwrap_or_default();
-            let mark = first.mark().map(|mark| format!("; {mark}")).unwrap_or_default();
-            let why = row.why.map(|why| format!(": {why}")).unwrap_or_default();
-            metric["slice"] = format!("{} queries{at}{mark}{why}", first.row.queries).into();
-        }
+        let mark = row.mark(report).map(|mark| format!("; {}", mark.text())).unwrap_or_default();
+        let at = row.budget.map(|budget| format!("; ε {budget}")).unwrap_or_default();
+        let why = row.why.map(|why| format!(": {why}")).unwrap_or_default();
+        metric["slice"] = format!("{} queries{at}{mark}{why}", row.queries).into();
         Some(metric)
     };
     Quantity::of(report).filter_map(row).collect()

@@ -4,7 +4,7 @@
 
 use audit_base::{Error, Result};
 use audit_report::judge::quantity::Quantity;
-use audit_report::judge::row::{Row, State};
+use audit_report::judge::row::{Mark, Row, State};
 use audit_report::record::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -53,6 +53,10 @@ struct Number {
     /// Why it was not measured, or is withheld.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
+    /// Why the value is invalid or unreliable: the model masks the gradient that its attacks follow, another
+    /// finding invalidates it, or a stronger attack contradicts it. Absent if nothing is known against it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mark: Option<Mark>,
 }
 
 fn numbers(report: &Report) -> Vec<Number> {
@@ -60,6 +64,8 @@ fn numbers(report: &Report) -> Vec<Number> {
     let listed =
         rows.filter(|row| row.state != State::NotMeasured || row.quantity == Quantity::robust(report));
     let number = |row: Row| Number {
+        // The state says that it is withheld.
+        mark: row.mark(report).filter(|mark| *mark != Mark::Withheld),
         name: row.quantity.name,
         above: row.is_above(),
         value: row.value,

@@ -5,7 +5,7 @@
 
 use audit_base::Result;
 use audit_report::judge::quantity::Quantity;
-use audit_report::judge::row::State;
+use audit_report::judge::row::Mark;
 use audit_report::record::{Report, Severity};
 use serde_json::{Map, Value};
 
@@ -18,8 +18,13 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             all.insert(format!("{name}_low"), low.into());
             all.insert(format!("{name}_high"), high.into());
         }
-        if row.state == State::Withheld {
-            all.insert(format!("{name}_withheld"), 1.into());
+        if let Some(mark) = row.mark(report) {
+            let mark = match mark {
+                Mark::Withheld => "withheld",
+                Mark::MaskedGradients | Mark::Untrusted => "void",
+                Mark::Contradicted => "contradicted",
+            };
+            all.insert(format!("{name}_{mark}"), 1.into());
         }
         if row.is_above() {
             all.insert(format!("{name}_above"), 1.into());

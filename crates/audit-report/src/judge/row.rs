@@ -37,7 +37,8 @@ impl State {
 }
 
 /// Why a number is invalid or unreliable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Mark {
     /// It is not shown.
     Withheld,
@@ -182,7 +183,8 @@ impl Row {
         self.why.clone().filter(|_| self.state == State::Withheld).or_else(|| self.few())
     }
 
-    /// Why the number is invalid or unreliable.
+    /// Why the number is invalid or unreliable; `None` if nothing is known against it, or if it was not
+    /// measured.
     pub fn mark(&self, report: &Report) -> Option<Mark> {
         let along = match self.quantity.needs {
             Needs::Score(_) => true,
@@ -190,6 +192,7 @@ impl Row {
             Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => false,
         };
         match self.void {
+            _ if self.state == State::NotMeasured => None,
             _ if self.state == State::Withheld => Some(Mark::Withheld),
             true if along && masked(report) => Some(Mark::MaskedGradients),
             true => Some(Mark::Untrusted),
@@ -197,9 +200,9 @@ impl Row {
         }
     }
 
-    /// Whether it is a score that a stronger attack contradicts.
+    /// Whether a stronger attack contradicts it.
     pub fn contradicted(&self, report: &Report) -> bool {
-        matches!(self.quantity.needs, Needs::Score(_)) && strong::refuted(report, self.quantity).is_some()
+        strong::refuted(report, self.quantity).is_some()
     }
 }
 

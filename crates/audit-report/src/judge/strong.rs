@@ -5,7 +5,7 @@ use super::share::wilson;
 use super::survivors::{attacked, survivors};
 use crate::facts::members::MemberFacts;
 use crate::facts::term::{TERMS, Term};
-use crate::facts::{Facts, is_robust};
+use crate::facts::{FACTS, Facts, is_robust};
 use crate::record::{FEW, Found, MemberResult, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
 use std::collections::HashMap;
 
@@ -84,11 +84,12 @@ impl TermComparison {
             attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
         let beside = |term: &'static Term| {
             let mut found = TermComparison { term, of: 0, left: 0, only: [0, 0] };
-            let judged =
-                |o: &&Outcome| Facts::find(&o.attack).is_ok_and(|of| of.judged_by(term) && !of.shares);
             // One perturbation for many queries is another threat than one for each, and so no weak search
             // for the same.
-            for o in outcomes.iter().filter(judged).filter(|o| !is_robust(o)) {
+            let judged = FACTS.iter().filter(|of| of.judged_by(term) && !of.shares);
+            let codes: Vec<&str> = judged.map(|of| of.code).collect();
+            let mine = |o: &&Outcome| codes.contains(&o.attack.as_str()) && !is_robust(o);
+            for o in outcomes.iter().filter(mine) {
                 let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else {
                     continue;
                 };
@@ -168,7 +169,7 @@ pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
     let robust = ROBUST.saved(report)?;
     let terms = || contradicted_terms(&report.outcomes);
     let hit = match quantity.needs {
-        Needs::Term(term) => terms().iter().any(|(of, _)| *of == term),
+        Needs::Term(term) => term.recall && terms().iter().any(|(of, _)| *of == term),
         Needs::Score(ScoreName::Ars | ScoreName::Ers) => !terms().is_empty(),
         Needs::Score(ScoreName::ArsStrong) | Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => false,
     };
