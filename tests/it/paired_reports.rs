@@ -114,7 +114,8 @@ fn searches_of_other_strength_are_not_compared() {
 #[test]
 fn doubts_about_the_attacks_strength_are_said_beside_differences() {
     let base = report(0.5);
-    let cases: [(fn(&mut Report), &str); 4] = [
+    type Change = fn(&mut Report);
+    let cases: [(Change, &str); 4] = [
         (|r| r.warnings.push(PASS_LEFT_OUT.warning("none")), "without a backward pass"),
         (|r| r.tool.version = "0.2.0".into(), "Made by audit 0.1.0 and 0.2.0"),
         (
