@@ -66,12 +66,17 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     """Returns keyword arguments as flags of the command line.
 
     ``max_queries=50`` becomes ``--max-queries=50``. True gives a flag without a value; False and None omit
-    the flag. A list or tuple repeats the flag; a dictionary repeats it as ``key=value``:
-    ``fail_under={"robust_r1": 30}``.
+    the flag. A list or tuple repeats the flag, except for a height and a width: ``size=(256, 128)`` becomes
+    ``--size=256x128``. A dictionary repeats it as ``key=value``: ``fail_under={"robust_r1": 30}``. Arrays and
+    numbers of NumPy and PyTorch count as lists and numbers.
     """
     words: list[str] = []
     for name, value in values.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
+        # NumPy's True is not Python's.
+        value = _plain(value)
+        if name in _SIZES and isinstance(value, (list, tuple)) and len(value) == 2:
+            value = f"{value[0]}x{value[1]}"
         if value is None or value is False:
             continue
         if value is True:
@@ -81,8 +86,20 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     return words
 
 
+#: Flags whose value is a height and a width.
+_SIZES = ("size", "resize")
+
+
+def _plain(value: Any) -> Any:
+    """Returns arrays and numbers of NumPy, PyTorch and pandas as Python's lists and numbers."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def items(value: Any) -> list[Any]:
     """Returns the values of a flag: one for each time that it is repeated."""
+    value = _plain(value)
     if isinstance(value, Mapping):
         return [f"{key}={bound}" for key, bound in value.items()]
     return list(value) if isinstance(value, (list, tuple)) else [value]
