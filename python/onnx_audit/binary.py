@@ -108,16 +108,16 @@ def items(value: Any) -> list[Any]:
 def run(
     words: Iterable[str | os.PathLike[str]],
     watch: Callable[[Event], None] | None = None,
-    die_with_parent: bool = False,
+    orphan_signal: signal.Signals = signal.SIGTERM,
 ) -> Done:
     """Runs the program and returns its exit code and output.
 
     ``words`` are the arguments of the command line. ``watch`` is called with every event if the words contain
-    ``--progress=json``. ``die_with_parent`` kills the program when this process dies (Linux only), so a
-    restarted task never shares the journal with a process left over from the first try.
+    ``--progress=json``.
 
     An interrupt (Ctrl-C, or a notebook's stop button) is passed on to the program, which saves its journal
-    and exits.
+    and exits; a second one kills it. On Linux, the program gets ``orphan_signal`` when this process dies: by
+    default it saves its journal and exits. On other systems it runs on.
     """
     command = [str(program()), *(os.fspath(word) for word in words)]
     # Its own process group: otherwise a terminal interrupts both processes, and the program exits at once on a
@@ -128,7 +128,7 @@ def run(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=_killed_with(os.getpid()) if die_with_parent and sys.platform == "linux" else None,
+        preexec_fn=_signalled_after(os.getpid(), orphan_signal) if sys.platform == "linux" else None,
     )
     assert child.stdout is not None and child.stderr is not None
     printed: list[bytes] = []
@@ -149,8 +149,10 @@ def run(
         child.send_signal(signal.SIGINT if os.name != "nt" else signal.SIGTERM)
         try:
             child.wait(timeout=30)
-        except subprocess.TimeoutExpired:
+        except BaseException:
+            # Thirty seconds are over, or the user interrupts again.
             child.kill()
+            child.wait()
         raise
     finally:
         child.stderr.close()
@@ -160,17 +162,24 @@ def run(
     return Done(child.returncode, b"".join(printed).decode("utf-8", "replace"), message)
 
 
-def _killed_with(parent: int) -> Callable[[], None]:
-    """Returns a function for a child process to call first: it makes the child die with the process ``parent``."""
-    import ctypes
+def _signalled_after(parent: int, number: signal.Signals) -> Callable[[], None] | None:
+    """Returns a function for a child process to call first: it makes the system send the signal to the child
+    when the process ``parent`` dies. Returns None if this Python has no ctypes.
 
+    Linux sends it when the *thread* dies that started the child. ``run`` waits in this thread until the child
+    ends, so the thread dies earlier only with its process.
+    """
+    try:
+        import ctypes
+    except ImportError:
+        return None
     libc = ctypes.CDLL(None, use_errno=True)
     set_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 
     def begin() -> None:
-        libc.prctl(set_death_signal, signal.SIGKILL)
+        libc.prctl(set_death_signal, int(number))
         if os.getppid() != parent:  # The parent died before the call of prctl.
-            os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(1)
 
     return begin
 

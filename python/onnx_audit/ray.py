@@ -8,7 +8,9 @@ command continues, and skips finished parts. docs/engines.md lists the requireme
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -65,7 +67,8 @@ def _task(name: str, words: list[str], places: dict[str, str], progress: Any) ->
             last = time.monotonic()
             progress.tell.remote(name, event["done"], event["total"])
 
-    done = binary.run([*words, "--progress=json"], watch, die_with_parent=True)
+    # At once: a program that still saved its journal would hold it against the task's next try.
+    done = binary.run([*words, "--progress=json"], watch, orphan_signal=signal.SIGKILL)
     if done.exit_code < 0 or done.exit_code in TRANSIENT:
         raise Retry(f"{name}: exit code {done.exit_code}: {done.message}")
     # A part that is not trustworthy is merged, if it was written: the merged report then has the finding.
