@@ -320,6 +320,35 @@ def test_the_name_of_a_graph_chooses_no_folder(plain: Path, tmp_path: Path):
         assert not file.parent.exists() and not any(tmp_path.iterdir())
 
 
+def test_a_model_in_memory_may_be_larger_than_a_file(
+    plain: Path, images: Path, report: onnx_audit.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its weights go to a second file. The limit of 2 GB is lowered here."""
+    onnx = pytest.importorskip("onnx")
+    from onnx_audit import model as models
+
+    monkeypatch.setattr(models, "_ONE_FILE", 10_000)
+    model = onnx.load(plain)
+    model.metadata_props.add(key="a", value="b")
+    before = model.SerializeToString()
+    with models.as_file(model) as path:
+        file, beside = Path(path), Path(f"{path}.data")
+        assert sorted(file.parent.iterdir()) == [file, beside]
+        assert file.stat().st_size < 5000 < beside.stat().st_size
+        written = onnx.load(file)
+        onnx.checker.check_model(path)
+    weights = lambda of: [(t.name, t.dims, t.data_type, t.raw_data) for t in of.graph.initializer]
+    assert weights(written) == weights(model) and written.graph.node == model.graph.node
+    assert written.metadata_props == model.metadata_props and written.opset_import == model.opset_import
+    assert model.SerializeToString() == before, "the caller's model is not changed"
+    # The bundled card is of the bundled file alone.
+    card = [line for line in plain.with_suffix(".yaml").read_text().splitlines() if not line.startswith("sha256")]
+    (tmp_path / "card.yaml").write_text("\n".join(card))
+    audited = onnx_audit.audit(model, images, card=tmp_path / "card.yaml", **QUICK)
+    assert audited.json["scores"] == report.json["scores"]
+    assert model.SerializeToString() == before
+
+
 def test_a_module_is_exported_with_any_batch(images: Path):
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
