@@ -18,7 +18,8 @@ from typing import Any
 
 from . import binary
 from .commands import load
-from .errors import AuditError, Incomplete, error
+from .errors import AuditError, Incomplete, UsageError, error
+from .model import fingerprint
 from .staging import staged
 
 try:
@@ -112,6 +113,36 @@ def _run_all(tasks: dict[str, list[str]], places: dict[str, str], options: dict[
             ray.cancel(reference, force=True)
 
 
+def _same_run(folder: Path, settings: dict[str, Any]) -> None:
+    """Writes ``run.json``, the settings of a run, into the folder of its parts. If there are parts already, also
+    begun ones, compares the settings instead.
+
+    Raises ``UsageError`` if they differ: the parts of two runs would be merged.
+    """
+    file = folder / "run.json"
+    if not any(folder.glob("part-*.json*")):
+        draft = file.with_suffix(".partial")
+        draft.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        draft.replace(file)
+        return
+    try:
+        earlier = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as failure:
+        raise UsageError(
+            f"{folder} has parts of a run, and its settings can't be read: {failure}. Name another folder with --out, "
+            "or remove it"
+        ) from None
+    differ = [
+        f"{name} {json.dumps(earlier.get(name))} there and {json.dumps(value)} here"
+        for name, value in settings.items()
+        if earlier.get(name) != value
+    ]
+    if differ:
+        raise UsageError(
+            f"{folder} has the parts of another run: {'; '.join(differ)}. Name another folder with --out, or remove it"
+        )
+
+
 def run(
     model: str,
     out: str | os.PathLike[str],
@@ -135,10 +166,24 @@ def run(
     ``retries`` times, and continues from its journal. ``reports`` are further files to write the report to.
 
     Raises the exception of the exit code, and ``Incomplete`` if a part fails more often than ``retries``
-    allows. ``NotTrustworthy`` has the report if one was written.
+    allows. ``NotTrustworthy`` has the report if one was written. Raises ``UsageError`` if ``out`` has the
+    parts of another model, of other images, or with other flags.
     """
     folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        sha256 = fingerprint(staged(model))
+    except OSError as failure:
+        raise UsageError(f"model {model}: {failure}") from failure
+    settings = {
+        "version": binary.checked(["--version"]).partition("\n")[0],
+        "model_sha256": sha256,
+        "data": data,
+        "flags": flags or [],
+        "embed_flags": embed_flags or [],
+        "parts": parts,
+    }
+    _same_run(folder, settings)
     places = {"": model} | ({"--data": data} if data is not None else {})
     machine = ["--ep=cuda"] if gpus else ["--ep=cpu", f"--threads={max(1, int(cpus))}"]
     options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries}
@@ -155,7 +200,7 @@ def run(
         binary.checked(["merge", *map(str, files.values()), "-o", str(gallery)])
         for file in files.values():
             file.unlink()
-    results = {f"hash:{i}/{parts}": folder / f"part-{i}.json" for i in range(1, parts + 1)}
+    results = {f"hash:{i}/{parts}": folder / f"part-{i}-of-{parts}.json" for i in range(1, parts + 1)}
     shared = ["run", *machine, *(embed_flags or []), *(flags or []), "--gallery-cache", str(gallery), "--resume"]
     tasks = {
         f"part {part}": [*shared, "--partition", part, "-o", str(file)] for part, file in results.items() if not file.exists()
