@@ -7,11 +7,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 static LISTENING: AtomicBool = AtomicBool::new(false);
@@ -24,6 +24,10 @@ static LINE: OnceLock<Line> = OnceLock::new();
 /// The message if the process ends at once. A signal handler may neither allocate nor lock, so the text is
 /// prepared, and is never freed.
 static LAST_WORDS: AtomicPtr<String> = AtomicPtr::new(null_mut());
+/// Journals with finished trials, of this process or an earlier one.
+static SAVED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// The next step if no trial is saved.
+const AGAIN: &str = "Run the same command again; it starts from the beginning";
 
 /// Handles signals for the rest of the process. `line` formats an error.
 #[allow(unsafe_code)]
@@ -31,7 +35,7 @@ pub fn answer(line: impl Fn(&Error) -> String + Send + Sync + 'static) -> Result
     let failed = |e: std::io::Error| Error::internal(format!("can't answer Ctrl-C: {e}"));
     let stderr = Arc::new(stderr().map_err(failed)?);
     let _ = LINE.set(Box::new(line));
-    saved_in(None);
+    prepare_last_words();
     let handle = move || {
         if LISTENING.load(Ordering::SeqCst) && !END_REQUESTED.swap(true, Ordering::SeqCst) {
             return;
@@ -49,17 +53,19 @@ pub fn answer(line: impl Fn(&Error) -> String + Send + Sync + 'static) -> Result
     }
     Ok(())
 }
-/// The handled signals. SIGHUP is left out if it is ignored: `nohup audit …` outlives its terminal.
+
+/// The handled signals. One that is ignored stays ignored: `nohup audit …` outlives its terminal, and a
+/// script's programs in the background don't get the SIGINT of the one in the foreground.
 #[cfg(unix)]
 #[allow(unsafe_code)]
 fn signals() -> Vec<i32> {
     use signal_hook::consts::SIGHUP;
     // SAFETY: `before` is a local; without a new action the call only reads.
-    let ignored = unsafe {
+    let ignored = |signal: &i32| unsafe {
         let mut before = std::mem::zeroed::<libc::sigaction>();
-        libc::sigaction(SIGHUP, std::ptr::null(), &mut before) == 0 && before.sa_sigaction == libc::SIG_IGN
+        libc::sigaction(*signal, std::ptr::null(), &mut before) == 0 && before.sa_sigaction == libc::SIG_IGN
     };
-    [SIGINT, SIGTERM].into_iter().chain((!ignored).then_some(SIGHUP)).collect()
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored(signal)).collect()
 }
 
 #[cfg(not(unix))]
@@ -99,19 +105,48 @@ pub fn is_requested() -> bool {
     END_REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Prepares the message of a sudden end: the journal with the finished trials, if there is one.
-pub fn saved_in(journal: Option<&Path>) {
+/// Notes that a journal has finished trials, for the messages of interrupted work.
+pub fn saved_in(journal: &Path) {
+    let mut all = SAVED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !all.iter().any(|path| path == journal) {
+        all.push(journal.into());
+    }
+    drop(all);
+    prepare_last_words();
+}
+
+/// Notes that a journal is removed.
+pub fn not_saved_in(journal: &Path) {
+    SAVED.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| path != journal);
+    prepare_last_words();
+}
+
+/// Where finished trials are, and that --resume continues; `None` if no trial is saved.
+pub fn saved() -> Option<String> {
+    let all = SAVED.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = all.last()?.display();
+    Some(format!("Finished trials are saved in {path}: the same command with --resume continues"))
+}
+
+/// What to do after an interruption.
+pub fn next_step() -> String {
+    saved().unwrap_or_else(|| AGAIN.into())
+}
+
+/// An error of [`check`] with the next step, unless it has one.
+pub fn with_next_step(mut error: Error) -> Error {
+    if error.exit == Exit::Interrupted && !error.message.contains(". ") {
+        error.message = format!("{}. {}", error.message, next_step());
+    }
+    error
+}
+
+/// Prepares the message of a sudden end.
+fn prepare_last_words() {
     let Some(line) = LINE.get() else { return };
-    let left = match journal {
-        Some(path) => format!(
-            "Finished trials are saved in {}: the same command with --resume continues",
-            path.display()
-        ),
-        None => "Run the same command again; it starts from the beginning".into(),
-    };
     // A terminal shows ^C, and perhaps a bar, in this line.
     let start = if std::io::stderr().is_terminal() { "\n" } else { "" };
-    let words = format!("{start}{}\n", line(&Error::interrupted(format!("interrupted. {left}"))));
+    let words = format!("{start}{}\n", line(&Error::interrupted(format!("interrupted. {}", next_step()))));
     LAST_WORDS.store(Box::into_raw(Box::new(words)), Ordering::SeqCst);
 }
 
@@ -153,9 +188,7 @@ pub fn watched_for<T: Send + 'static>(
         match receiver.recv_timeout(left.min(Duration::from_millis(50))) {
             Err(RecvTimeoutError::Timeout) if is_requested() => {
                 ABANDONED.store(true, Ordering::SeqCst);
-                return Err(Error::interrupted(format!(
-                    "interrupted {when}. Run the same command again; it starts from the beginning"
-                )));
+                return Err(Error::interrupted(format!("interrupted {when}. {}", next_step())));
             }
             Err(RecvTimeoutError::Timeout) if limit.is_some_and(|limit| began.elapsed() >= limit) => {
                 ABANDONED.store(true, Ordering::SeqCst);

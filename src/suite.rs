@@ -234,38 +234,11 @@ impl Suite {
                 .map(|()| Some(v.value)),
             None => Ok(None),
         };
-        let mut attacks: Vec<SuiteAttack> = Vec::new();
-        for text in &raw.attacks.value {
-            let at = at(file, text);
-            let entry = entry(&text.value).map_err(|e| e.context(&at))?;
-            check_search(entry.objective, search, raw.effort.is_some()).map_err(|e| e.context(&at))?;
-            if attacks.iter().any(|a| a.objective.code == entry.objective.code) {
-                return Err(Error::usage(format!("{at}: {} is listed twice", entry.objective.code)));
-            }
-            let smallest = |entry: &SuiteAttack| entry.objective.smallest.is_some();
-            if let Some(other) = attacks.iter().find(|a| smallest(a) && smallest(&entry)) {
-                return Err(Error::usage(format!(
-                    "{at}: {} and {} both look for the smallest perturbation, of which a report has one median and curve: write a suite for each",
-                    other.objective.code, entry.objective.code
-                )));
-            }
-            attacks.push(entry);
-        }
-        if attacks.is_empty() {
-            let at = at(file, &raw.attacks);
-            return Err(Error::usage(format!("{at}: `attacks` must list at least one")));
-        }
+        let attacks = attacks(file, &raw, search)?;
         for score in &raw.scores {
             check_score(score.value, &attacks).map_err(|e| e.context(at(file, score)))?;
         }
-        let mut gate = Vec::new();
-        for (name, demand) in &raw.gate {
-            let at = at(file, demand) + ": gate";
-            let metric = Quantity::find(name).map_err(|e| e.context(&at))?;
-            let rule = Rule { metric, demand: demand.value };
-            gate::check(&rule).map_err(|e| e.context(&at))?;
-            gate.push(rule);
-        }
+        let gate = raw.gate.iter().map(|(name, demand)| rule(file, name, demand)).collect::<Result<_>>()?;
         let mask = mask(file, &raw)?;
         let ladder = within(&raw.ladder, "ladder", 1, MOST_HALVINGS)?;
         let recall = attacks.iter().any(|a| a.objective.strong_only);
@@ -346,6 +319,40 @@ impl Suite {
     pub fn searches_strongly_alone(&self) -> bool {
         self.effort.is_some() || self.attacks.iter().all(|a| a.objective.strong_only)
     }
+}
+
+/// The attacks that a suite lists.
+fn attacks(file: &str, raw: &Raw, search: &Search) -> Result<Vec<SuiteAttack>> {
+    let mut attacks: Vec<SuiteAttack> = Vec::new();
+    for text in &raw.attacks.value {
+        let at = at(file, text);
+        let entry = entry(&text.value).map_err(|e| e.context(&at))?;
+        check_search(entry.objective, search, raw.effort.is_some()).map_err(|e| e.context(&at))?;
+        if attacks.iter().any(|a| a.objective.code == entry.objective.code) {
+            return Err(Error::usage(format!("{at}: {} is listed twice", entry.objective.code)));
+        }
+        let smallest = |entry: &SuiteAttack| entry.objective.smallest.is_some();
+        if let Some(other) = attacks.iter().find(|a| smallest(a) && smallest(&entry)) {
+            return Err(Error::usage(format!(
+                "{at}: {} and {} both look for the smallest perturbation, of which a report has one median and curve: write a suite for each",
+                other.objective.code, entry.objective.code
+            )));
+        }
+        attacks.push(entry);
+    }
+    match attacks.is_empty() {
+        true => Err(Error::usage(format!("{}: `attacks` must list at least one", at(file, &raw.attacks)))),
+        false => Ok(attacks),
+    }
+}
+
+/// A rule of a suite's gate.
+fn rule(file: &str, name: &str, demand: &Spanned<Demand>) -> Result<Rule> {
+    let at = at(file, demand) + ": gate";
+    let metric = Quantity::find(name).map_err(|e| e.context(&at))?;
+    let rule = Rule { metric, demand: demand.value };
+    gate::check(&rule).map_err(|e| e.context(&at))?;
+    Ok(rule)
 }
 
 /// The mask that a suite states: a file, whose path is relative to the suite's, or a patch's share of the

@@ -46,7 +46,7 @@ class NothingToEvaluate(AuditError):
 
 
 class GateFailed(AuditError):
-    """Exit code 10: a value misses its threshold. ``report`` has the result of the gate."""
+    """Exit code 10: a value misses its threshold, or a drop is undecided. ``report`` has the result of the gate."""
 
     exit_code = 10
 

@@ -136,9 +136,11 @@ class Report(_Document):
 
     @property
     def passed(self) -> bool | None:
-        """Whether the gate passed; None if no gate was checked."""
+        """Whether the gate passed; None if no gate was checked. No gate passes on a result that is not trustworthy."""
         gate = self.json.get("gate")
-        return None if gate is None else all(check["result"] != "fail" for check in gate["checks"])
+        if gate is None:
+            return None
+        return not gate.get("untrusted") and all(check["result"] != "fail" for check in gate["checks"])
 
     @property
     def words(self) -> str:

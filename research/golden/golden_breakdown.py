@@ -1,4 +1,4 @@
-"""Prints expected values for crates/audit-report/src/judge/breakdown.rs and tests/it/gate.rs.
+"""Prints expected values for crates/audit-report/src/judge/breakdown.rs and tests/it/breakdown.rs.
 
 These are intervals of shares, and the bootstrap of the lower of two classes.
 

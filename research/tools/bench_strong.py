@@ -669,7 +669,7 @@ def page(subjects, masked, peers, doctor, alone, flags):
         member_table(by["hardened"], first),
         f"`plain` behind {MASK}, effort {first}:",
         member_table(by[f"plain + {MASK}"], first),
-        f"A member that goes on from the best image so far has what an earlier member of its tier broke. The other attacks on `hardened`, effort "
+        f"Members of a tier attack the same queries, so several may break the same one. The other attacks on `hardened`, effort "
         f"{first}: the trials of {flags.queries} in which a member's image is the result.",
         other_members_table(by["hardened"], first),
     ]

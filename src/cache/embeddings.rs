@@ -2,17 +2,17 @@
 
 use crate::data::embedded::{Embedded, stale};
 use crate::data::{Dataset, Item, Preparation};
-use crate::files::hex;
+use crate::files::{self, hex};
 use crate::model::{Model, runtime};
 use crate::progress::Phase;
 use crate::random::Random;
 use crate::record::Properties;
 use crate::request::{Gradient, Request};
-use crate::{Error, Result};
+use crate::{Error, Exit, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Number of images with saved embeddings that are embedded again.
 const LOOK: usize = 64;
@@ -22,35 +22,86 @@ const TOLERANCE: f64 = 1e-3;
 
 /// Source and destination of embeddings.
 pub enum Saved {
-    /// A file of embeddings, and its name.
-    Found(String, Embedded),
-    /// A file to write them to.
-    Wanted(PathBuf),
+    /// The file of `--gallery-cache`, and its name.
+    Given(String, Embedded),
+    /// The place in the folder of `--cache`, and the file that is there.
+    Cached(PathBuf, Option<Embedded>),
     /// No file was requested.
     Unasked,
 }
 
+/// Refuses a folder of `--cache` that can't be made or written to, or whose files would be images of the next
+/// audit (exit code 2). A folder with files may be read-only, as it may have the embeddings.
+pub fn settle(request: &Request) -> Result<()> {
+    let Some(folder) = &request.run.cache else { return Ok(()) };
+    let refused = |why: String| Err(Error::usage(format!("--cache {}: {why}", folder.display())));
+    // The existing part of its path.
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        return refused(format!("can't make the folder: {} is a file. Choose another", there.display()));
+    }
+    if let Some(data) = request.images.around(there) {
+        return refused(format!(
+            "it lies in {}, and its files would be images of the next audit. Name a folder elsewhere",
+            data.display()
+        ));
+    }
+    if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+        return Ok(());
+    }
+    match files::partial(&there.join("embeddings")) {
+        Ok(_) => Ok(()),
+        Err(e) => refused(format!("can't write there: {e}. Choose another")),
+    }
+}
+
 /// The file of `--gallery-cache`, or the file in the folder of `--cache` for these images and this model.
-/// Errors (exit code 2): the file can't be read, or was made with other settings.
+/// Errors (exit code 2): the given file can't be read, or was made with other settings; the folder can't be
+/// made.
 pub fn find(request: &Request, items: &[Item], model: &Model) -> Result<Saved> {
-    let path = match (&request.run.gallery_cache, &request.run.cache) {
-        (Some(file), _) => file.clone(),
-        (None, Some(folder)) => {
-            std::fs::create_dir_all(folder).map_err(|e| {
-                Error::usage(format!("--cache {}: can't make the folder: {e}", folder.display()))
-            })?;
-            let path = folder.join(format!("{}.parquet", key(request, items, model)));
-            if !path.exists() {
-                return Ok(Saved::Wanted(path));
-            }
-            path
-        }
-        (None, None) => return Ok(Saved::Unasked),
+    if let Some(path) = &request.run.gallery_cache {
+        let name = path.display().to_string();
+        return Ok(Saved::Given(name, read(request, path, model)?));
+    }
+    let Some(folder) = &request.run.cache else { return Ok(Saved::Unasked) };
+    std::fs::create_dir_all(folder)
+        .map_err(|e| Error::usage(format!("--cache {}: can't make the folder: {e}", folder.display())))?;
+    let path = folder.join(format!("{}.parquet", key(request, items, model)));
+    let file = match path.exists() {
+        true => read(request, &path, model).inspect_err(|e| note_miss(request, e)).ok(),
+        false => None,
     };
-    let name = path.display().to_string();
-    let embedded = Embedded::read(&path)?;
-    embedded.refuse_other(&name, &made(request, model))?;
-    Ok(Saved::Found(name, embedded))
+    Ok(Saved::Cached(path, file))
+}
+
+fn read(request: &Request, path: &Path, model: &Model) -> Result<Embedded> {
+    let embedded = Embedded::read(path)?;
+    embedded.refuse_other(&path.display().to_string(), &made(request, model))?;
+    Ok(embedded)
+}
+
+/// Says why a file in the folder of `--cache` is not used. It is replaced.
+fn note_miss(request: &Request, why: &Error) {
+    // The user need not remove the file.
+    let why = why.message.split(". Remove the file").next().unwrap_or_default();
+    request.progress.note(&format!("--cache: {why}. All images are embedded again"));
+}
+
+/// [`rows`] of a file in the folder of `--cache`; `None` if the file is stale.
+pub fn cached_rows(
+    request: &Request,
+    (path, saved): (&Path, &Embedded),
+    images: (&Dataset, usize),
+    model: &mut Model,
+    prep: &Preparation,
+) -> Result<Option<Vec<EmbeddingRow>>> {
+    match rows(request, (&path.display().to_string(), saved), images, model, prep) {
+        Err(e) if e.exit == Exit::Usage => {
+            note_miss(request, &e);
+            Ok(None)
+        }
+        found => found.map(Some),
+    }
 }
 
 /// The settings that this audit's embeddings depend on, besides the images.
@@ -78,7 +129,8 @@ pub fn made(request: &Request, model: &Model) -> Properties {
     all.into_iter().collect()
 }
 
-/// A name for the embeddings of these images, from the path, time and size of their files.
+/// A name for the embeddings of these images, from the path, time and size of their files, and from the part
+/// of a file that each image is.
 fn key(request: &Request, items: &[Item], model: &Model) -> String {
     let mut hash = Sha256::new();
     hash.update(serde_json::to_string(&made(request, model)).unwrap_or_default());
@@ -87,6 +139,9 @@ fn key(request: &Request, items: &[Item], model: &Model) -> String {
     let files: Vec<String> = items.par_iter().map(|item| described(item).unwrap_or_default()).collect();
     for (item, file) in items.iter().zip(files) {
         hash.update(format!("\n{}\t{}\t{file}", item.id, item.class));
+        if let Some(part) = item.part() {
+            hash.update(format!("\t{part}"));
+        }
     }
     hex(&hash.finalize())[..32].to_owned()
 }
@@ -149,6 +204,9 @@ pub fn rows(
         match image {
             _ if image.label != *class && !dataset.classless => {
                 Some(format!("`{}` has class `{}` there, and `{class}` here", item.id, image.label))
+            }
+            _ if image.part != item.part() => {
+                Some(format!("`{}` is another part of its file than when its embedding was made", item.id))
             }
             _ if image.bytes != bytes(item) => {
                 Some(format!("the file of `{}` has changed since its embedding was made", item.id))

@@ -26,7 +26,7 @@ pub struct Shared {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Number of queries for R@1, mAP and the other numbers without an attack, or all
-    /// [default: all; a sample, which reports state, if ranking all would take minutes]
+    /// [default: all, or a sample if ranking all takes minutes; reports say which]
     #[arg(long, value_name = "N|all")]
     pub benign_sample: Option<BenignSample>,
     /// Bounds of the attacks.
@@ -81,8 +81,8 @@ pub struct ImageArgs {
     /// Layout of the data on disk [default: detected; class folders if nothing else fits]
     #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
-    /// Split of the data, if they have splits: of a benchmark, a list with a column split, archives, or
-    /// folders train and test [default: test; of class folders PATH itself]
+    /// Split to use, if the data have splits: a benchmark, a list with a column split, archives, or folders
+    /// train and test [default: test; of class folders PATH itself]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
     /// Column of the images, in a list of images or in Parquet files
@@ -279,7 +279,7 @@ pub struct GateArgs {
     pub fail_over: Vec<String>,
     /// Fail (exit code 11) if a metric is worse than in the baseline by more than N, and by more than chance
     /// explains: ars=1.0 [default with a baseline: 1 point of robust_r1, ars, ers and benign.r1, 0.1 of
-    /// eps50; benign.r1 always]
+    /// eps50; beside other metrics only benign.r1]
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub max_drop: Vec<String>,
     /// An earlier report, .json, to compare with; an audit repeats its trials
@@ -386,8 +386,9 @@ impl ReadingArgs {
 /// Description of the model's input and output: a card, and flags that override it.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct DescribedArgs {
-    /// Model card: a file, or face-bgr or face-rgb for face recognisers with 112x112 pixels and (x -
-    /// 127.5)/128 [default: the model's name with .yaml, if this file exists]
+    /// Model card, which says how images are prepared: a file, or face-bgr or face-rgb for face recognisers
+    /// with 112x112 pixels and (x - 127.5)/128 [default: MODEL.yaml, or the file of transformers, timm or
+    /// open_clip beside the model]
     #[arg(long, value_name = "FILE|NAME", help_heading = "Model")]
     pub card: Option<PathBuf>,
     /// Name of the input for the images
@@ -411,10 +412,10 @@ pub struct DescribedArgs {
     /// Values of black and white before mean and std are applied: 0,1 or 0,255 or -1,1
     #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
     pub range: Option<Vec<f32>>,
-    /// Value to subtract per channel, in units of the range
+    /// Value to subtract, in units of the range: one, or one for each channel (0.485,0.456,0.406)
     #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
     pub mean: Option<Vec<f32>>,
-    /// Value to divide by per channel, in units of the range
+    /// Value to divide by, in units of the range: one, or one for each channel (0.229,0.224,0.225)
     #[arg(long, value_delimiter = ',', num_args = 1, help_heading = "Model")]
     pub std: Option<Vec<f32>>,
     /// Height and width to resize to before the centre crop

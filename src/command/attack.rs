@@ -18,7 +18,7 @@ use std::path::PathBuf;
     decoded, resized, cropped and embedded (docs/files.md)\n\nExit codes: 0 written · 14 the attack found no such file: nothing is written"
 )]
 pub struct AttackArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// The photograph: an image file of 8 bits a channel
     pub photograph: PathBuf,

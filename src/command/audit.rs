@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// What to audit, how to attack, and where reports go.
 #[derive(Clone, Debug, Args)]
 pub struct AuditArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     #[arg(required = true)]
     pub model: Option<PathBuf>,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
@@ -46,6 +46,7 @@ pub struct AuditArgs {
     #[arg(long, value_name = "FOLDER")]
     pub attacked_out: Option<PathBuf>,
     /// Attack at most this many queries, stratified by class
+    /// [default: the suite's: 100 with robust, all with ars]
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
     /// Repeat the trials of a file or of an earlier report
@@ -69,7 +70,8 @@ pub struct AuditArgs {
     /// Rules of the gate.
     #[command(flatten)]
     pub gate: GateArgs,
-    /// Write the report as a baseline for later audits, unless the gate fails
+    /// Write the report as a baseline for later audits, unless the gate fails or the report is worse than
+    /// --baseline
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub save_baseline: Option<PathBuf>,
     /// Precision of the attacks' steps. fp16 is meant for GPUs, and slower on a CPU. Outcomes are always

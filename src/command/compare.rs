@@ -4,6 +4,7 @@ use super::args::{BesideArgs, GoalArgs, ProgressArgs, ResumeArgs, Shared};
 use super::{Done, begin, passed};
 use crate::feature;
 use crate::judge::{compare, published};
+use crate::pipeline::settings;
 use crate::report;
 use crate::request::Request;
 use crate::{Error, Result};
@@ -94,6 +95,10 @@ impl CompareArgs {
             let (comparison, exit) = feature::compare::run(models, &request)?;
             return Ok((feature::compare::render(&comparison, self.all), exit));
         }
+        // A comparison would replace a report that took hours.
+        let reports: Vec<_> = self.files.iter().map(|path| ("a report to compare", path.as_path())).collect();
+        let outputs: Vec<_> = self.reports.iter().map(|path| ("-o", path.as_path())).collect();
+        settings::refuse_inputs(&reports, &outputs)?;
         if let Some(data_set) = &self.paper {
             let beside = published::beside(&self.files, data_set)?;
             self.reports.iter().try_for_each(|path| report::paper::write(&beside, path))?;

@@ -2,8 +2,8 @@
 
 use super::args::{GoalArgs, InsteadArgs, ProgressArgs, SavedArgs, Shared};
 use super::{Done, limit};
-use crate::Result;
 use crate::feature::doctor::{self, Doctor};
+use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use std::path::PathBuf;
     mut_arg("surrogate", |a| a.help("Another model of the same input; the images attacked on it are tried on this model"))
 )]
 pub struct DoctorArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "ars")]
@@ -63,7 +63,9 @@ impl DoctorArgs {
 
     pub(super) fn run(&self) -> Result<Done> {
         let doctor = self.doctor()?;
+        interrupt::listen();
         limit(doctor.audit.compute.threads);
-        doctor::run(&doctor).map(|found| (found.render(), found.exit()))
+        let found = doctor::run(&doctor).map_err(interrupt::with_next_step)?;
+        Ok((found.render(), found.exit()))
     }
 }

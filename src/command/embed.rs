@@ -19,7 +19,7 @@ use std::path::PathBuf;
     --partition hash:1/3 -o gallery1.parquet\n  audit merge gallery1.parquet gallery2.parquet gallery3.parquet -o gallery.parquet"
 )]
 pub struct EmbedArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// File to write to, .parquet
     #[arg(short = 'o', long = "report", value_name = "FILE", required = true)]

@@ -2,8 +2,10 @@
 
 use super::Done;
 use super::args::GateArgs;
+use crate::check::attacked::sampling_noise;
 use crate::judge::gate::Rules;
 use crate::judge::row::alarm;
+use crate::record::reason::SAMPLING_NOISE;
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::suite::Suite;
@@ -25,8 +27,8 @@ use std::path::PathBuf;
     attack.ES:R.resistance    its resistance per trial; .table: by means\n  \
     attack.ES:R.worst_class   the lowest of any class; .worst_group\n  \
     benign.r1, benign.map     clean R@1 and mAP\n  \
-    corruption.blur@3.r1      under a natural corruption\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
-    or missing metric"
+    corruption.blur@3.r1      under a natural corruption\n\nExit codes: 0 passed · 10 a threshold is missed, or a drop is undecided · 11 worse \
+    than the baseline · 12 not trustworthy · 2 unknown or missing metric"
 )]
 pub struct GateCommand {
     /// A saved report, .json
@@ -65,8 +67,14 @@ impl GateCommand {
             ));
         }
         let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
-        let shown = report::terminal::verdict(&verdict);
+        let mut shown = report::terminal::verdict(&verdict);
         report.gate = Some(verdict);
+        // The finding of the audit, if there is one, is about its own baseline.
+        report.warnings.retain(|w| !SAMPLING_NOISE.made(w));
+        if let Some(noise) = sampling_noise(&report) {
+            shown += &format!("{} [{}]: {}\n", noise.word(), noise.id, noise.text);
+            report.warnings.push(noise);
+        }
         report::write_all(Target::open_all(&self.output)?, None, &report, true)?;
         let alarm = alarm(&report).map_or(String::new(), |alarm| alarm + "\n");
         Ok((alarm + &shown, report.exit()))

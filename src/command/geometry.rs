@@ -2,9 +2,9 @@
 
 use super::args::{ProgressArgs, SavedArgs, Shared};
 use super::{Done, begin};
-use crate::Result;
 use crate::feature::geometry;
 use crate::request::Request;
+use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use std::path::PathBuf;
     --data photos/ --suite adml --max-queries 100\n\ndocs/papers.md maps each part to the figures and tables of the papers"
 )]
 pub struct GeometryArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Suite with the budget and attacks on queries; the map shows the first attack
     #[arg(long, default_value = "geometry")]
@@ -50,7 +50,7 @@ impl GeometryArgs {
 
     pub(super) fn run(&self, command: String) -> Result<Done> {
         let request = begin(self.request()?, command);
-        let found = geometry::run(&request)?;
+        let found = geometry::run(&request).map_err(interrupt::with_next_step)?;
         Ok((geometry::terminal(&found), found.exit(request.allow_untrusted)))
     }
 }

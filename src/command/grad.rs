@@ -3,9 +3,9 @@
 use super::args::{DescribedArgs, RuntimeArgs};
 use super::values::batch;
 use super::{Done, limit, passed};
-use crate::Result;
 use crate::feature::grad_file::{self, GradFile};
 use crate::model::exported::file_of;
+use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -19,9 +19,9 @@ use std::path::PathBuf;
     finite differences: nothing is written"
 )]
 pub struct GradArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
-    /// File to write to, .onnx; weights of 1.5 GB or more are written to a second file, FILE.data
+    /// File to write to, .onnx; weights of 1.5 GB or more are written to a second file, FILE.HASH.data
     #[arg(short = 'o', long = "report", alias = "file", value_name = "FILE")]
     pub file: PathBuf,
     /// Use the model's own input unchanged [default: pixels in [0, 1], RGB or grey, channels first, with
@@ -41,6 +41,7 @@ pub struct GradArgs {
 
 impl GradArgs {
     pub(super) fn run(&self) -> Result<Done> {
+        interrupt::listen();
         limit(self.runtime.threads);
         let request = GradFile {
             model: file_of(&self.model)?,

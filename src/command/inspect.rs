@@ -2,10 +2,10 @@
 
 use super::args::{ComputeArgs, ReadingArgs};
 use super::{Done, limit};
-use crate::Result;
 use crate::feature::inspect::{self, Inspect};
 use crate::model::exported::file_of;
 use crate::progress::TimeLimit;
+use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use std::path::PathBuf;
     Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, has no gradient, or needs more memory or time than allowed · 12 its embeddings are random, or depend on the other images of a batch: the output names the problem"
 )]
 pub struct InspectArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Suite to estimate the cost of
     #[arg(long, default_value = "robust")]
@@ -40,6 +40,7 @@ pub struct InspectArgs {
 
 impl InspectArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
+        interrupt::listen();
         limit(self.compute.runtime.threads);
         inspect::run(&Inspect {
             model: file_of(&self.model)?,

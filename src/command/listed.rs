@@ -46,6 +46,10 @@ pub fn attacks() -> String {
 
 pub fn suites() -> Result<String> {
     let all = Suite::built_in()?;
-    let row = |name: &str, about: &str| report::terminal::wrap_under(&format!("{name:<13}"), about) + "\n";
-    Ok(all.into_iter().map(|(name, about)| row(&name, &about)).collect())
+    let widest = all.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let row = |name: &str, about: &str| {
+        let head = format!("{name:<width$}", width = widest + 2);
+        report::terminal::wrap_under(&head, about) + "\n"
+    };
+    Ok(all.iter().map(|(name, about)| row(name, about)).collect())
 }

@@ -2,6 +2,7 @@
 
 use super::{Done, passed, shown};
 use crate::feature::merge;
+use crate::pipeline::settings;
 use crate::report::{self, Target};
 use crate::{Error, Exit, Result};
 use clap::Args;
@@ -39,6 +40,9 @@ impl MergeArgs {
             let missing = merge::missing(folder)?;
             return Ok((missing.clone(), (!missing.is_empty()).then_some(Exit::Incomplete)));
         }
+        let parts: Vec<_> = self.parts.iter().map(|path| ("a part", path.as_path())).collect();
+        let outputs: Vec<_> = self.output.iter().map(|path| ("-o", path.as_path())).collect();
+        settings::refuse_inputs(&parts, &outputs)?;
         if self.parts.iter().any(|path| merge::holds_embeddings(path)) {
             if self.trials_out.is_some() {
                 return Err(Error::usage(

@@ -97,8 +97,8 @@ pub enum Command {
     Doctor(Box<doctor::DoctorArgs>),
     /// Change one photograph so that a search in a gallery, or a comparison of faces, gets it wrong
     Attack(Box<attack::AttackArgs>),
-    /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each
-    /// attack
+    /// Run a suite over a grid of ε, steps, random starts, numbers of targets and seeds, with a curve for
+    /// each attack
     Sweep(Box<sweep::SweepArgs>),
     /// Measure the embedding space and how far attacks move embeddings: distances, energies, triplets, a map
     /// of classes
@@ -228,8 +228,11 @@ fn begin(request: Request, command: String) -> Request {
     Request { command: Some(command), ..request }
 }
 
-/// Limits the threads of losses, ranks and decoding, as those of the model. 0: one per core.
+/// Limits the threads of losses, ranks and decoding, as those of the model. 0: as many as the system runs at
+/// a time, and not what RAYON_NUM_THREADS says.
 fn limit(threads: usize) {
+    let all = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if threads == 0 { all() } else { threads };
     // A process has one pool, and nothing has used it yet.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
 }

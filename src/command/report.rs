@@ -2,6 +2,7 @@
 
 use super::{Cli, Command, Done, passed, shown};
 use crate::feature::evidence;
+use crate::pipeline::settings::refuse_inputs;
 use crate::record::Report;
 use crate::report::{self, Target};
 use crate::request::Request;
@@ -39,6 +40,8 @@ pub struct ReportArgs {
 impl ReportArgs {
     /// Renders a saved report, with the verdict that it has.
     pub(super) fn run(&self) -> Result<Done> {
+        let bundle: Vec<_> = self.bundle.iter().map(|path| ("--bundle", path.as_path())).collect();
+        refuse_inputs(&[("the report", self.report.as_path())], &bundle)?;
         let report = Report::load(&self.report)?;
         let targets = Target::open_all(&self.output)?;
         report::write_all(targets, report::open_trials(self.trials_out.as_deref())?, &report, true)?;

@@ -12,9 +12,9 @@ Data
                          or of images without classes, a list (.csv), or a
                          benchmark's folder [default: generated images]
   --max-queries N        attack at most N queries
-  --card FILE            how images are prepared [default: MODEL.yaml, or the
-                         file of transformers, timm or open_clip beside the
-                         model]
+  --card FILE            how images are prepared: a file, face-bgr or face-rgb
+                         [default: MODEL.yaml, or the file of transformers,
+                         timm or open_clip beside the model]
   --size, --mean, --std, --channels, --resize-shorter, --output, --metric
                          the same by flags
 Attack

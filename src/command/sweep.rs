@@ -19,7 +19,7 @@ use std::path::PathBuf;
     many as in an audit]"))
 )]
 pub struct SweepArgs {
-    /// The model, an .onnx file
+    /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "ars")]

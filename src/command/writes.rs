@@ -11,7 +11,7 @@ pub struct Written {
 }
 
 /// Every file that the program writes.
-pub const WRITTEN: [Written; 5] = [
+pub const WRITTEN: [Written; 6] = [
     Written {
         place: "files that you name",
         what: "reports, trials, baselines, embeddings, gradients and images, by -o and the flags that name a file or a folder to write \
@@ -26,12 +26,16 @@ pub const WRITTEN: [Written; 5] = [
         what: "beside a file that is being written. It takes the file's name when it is whole",
     },
     Written {
+        place: "*/.run",
+        what: "in the folder of --attacked-out: a hash of the audit that its files are of, for --resume",
+    },
+    Written {
         place: "~/.cache/audit/check/*.json",
-        what: "result of the check at load, by a hash of model and images; no pixels, no weights. --no-cache writes none",
+        what: "result of the check at load, by a hash of model and images; no pixels, no weights. Removed after 90 days, when another is written. --no-cache writes none",
     },
     Written {
         place: "~/.cache/audit/clean/*.json",
-        what: "retrieval without an attack in a large gallery: ranks by image number, R@1 by name of class; no embeddings. --no-cache writes none",
+        what: "retrieval without an attack in a large gallery: ranks by image number, R@1 by name of class; no embeddings. Removed after 90 days, when another is written. --no-cache writes none",
     },
 ];
 

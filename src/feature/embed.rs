@@ -2,7 +2,7 @@
 
 use crate::pipeline::images;
 use crate::pipeline::machine::Machine;
-use crate::pipeline::settings::settle_card;
+use crate::pipeline::settings::{inputs, refuse_inputs, settle_card};
 use crate::progress::Phase;
 use crate::report::Destination;
 use crate::request::Request;
@@ -19,6 +19,7 @@ pub fn run(request: &Request, path: &Path) -> Result<String> {
             "-o {path}: embeddings are written as Parquet: name a file that ends in .parquet"
         )));
     }
+    refuse_inputs(&inputs(request), &[("-o", path)])?;
     Destination::open("-o", path)?;
     let file = &request.model;
     let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), file)?;

@@ -5,7 +5,7 @@
 //! they did.
 
 use crate::choice::Choice;
-use crate::data::{self, ListedPair, Photograph, file_of};
+use crate::data::{self, Dataset, ListedPair, Photograph, Preparation, file_of, file_value};
 use crate::facts::is_robust;
 use crate::files::hex;
 use crate::pipeline::attack::{Attacks, Work};
@@ -18,7 +18,7 @@ use crate::pipeline::settings::Settings;
 use crate::progress::Phase;
 use crate::record::{Outcome, Report, Space};
 use crate::report::{self, Destination};
-use crate::request::{Demands, Output, Request, StrongSample};
+use crate::request::{Demands, LongRun, Output, Request, StrongSample};
 use crate::space::verification::Pair;
 use crate::threat::{Evidence, OBJECTIVES, Objective, Trial};
 use crate::{Error, Result, files, interrupt};
@@ -69,30 +69,10 @@ pub fn bundle(
     let mut contents = Contents { archive: Archive::new(Vec::new()), hashes: Map::new() };
     contents.add("verify.py", VERIFY.as_bytes())?;
     contents.add("report.json", &report::json(report)?)?;
-    // The folder that paths of images begin in: that of a list, if the data are a list.
-    let root = request
-        .images
-        .data
-        .as_deref()
-        .map(|data| if data.is_dir() { data } else { data.parent().unwrap_or(data) });
-    let (shape, pooling) = (model.shape(), model.info.pooling);
+    let pooling = model.info.pooling;
     let input = model.input().to_owned();
     let each = (ROOM / (4 * model.pixels())).max(1);
-    let mut items = Vec::new();
-    let mut pictures = Vec::new();
-    for (i, (item, role)) in dataset.items.iter().zip(dataset.roles()).enumerate() {
-        let pixels = dataset.pixels(i, prep)?;
-        let below = |path| root.and_then(|root| Path::strip_prefix(path, root).ok()).unwrap_or(path);
-        items.push(json!({
-            "id": item.id,
-            "label": dataset.classes[item.class],
-            "camera": item.camera(),
-            "role": role as u8,
-            "file": item.file().map(below),
-            "sha256": hex(&pixels.digest)
-        }));
-        pictures.push(contents.image(&format!("images/{i:06}"), &pixels.data, shape)?);
-    }
+    let (items, pictures) = contents.images(&request, dataset, prep, model.shape())?;
     // As the hash of the data takes them: the fold is left out where the list has none.
     let listed = dataset.pairs.iter().map(|ListedPair { probe, reference, same, group, fold }| {
         let parts =
@@ -105,44 +85,14 @@ pub fn bundle(
     let photographs = photographs.as_ref();
     let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs, speed: None };
     let mut attacks = Attacks { work, model, surrogate: None, attacked: None, part: false };
-    let (mut attacked, mut masks, mut clean) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut written, mut decoded) = (Vec::new(), Vec::new());
+    let mut made = Made::default();
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
-        let found = attacks.images(places)?;
-        for (place, (outcome, Evidence { image, shape, .. })) in places.iter().zip(found) {
-            agrees(&outcome, &report.outcomes[*place])?;
-            let name = contents.image(&format!("attacked/{place:06}"), &image, shape)?;
-            // Programs decode JPEG files with a grey level of difference here and there: what the outcome was
-            // measured from goes with the file. Where the photograph itself does it, nothing was saved.
-            match setup.plan.jpeg {
-                Some(_) if is_unchanged(&outcome) => {
-                    written.push(Value::Null);
-                    decoded.push(name.clone());
-                }
-                Some(quality) => {
-                    let file = file_of(&image, shape, Some(quality))?;
-                    let path = format!("written/{place:06}.jpg");
-                    contents.add(&path, &file)?;
-                    let read = Photograph::of(&file, Path::new(&path), shape[0])?;
-                    written.push(path.into());
-                    decoded.push(contents.image(&format!("decoded/{place:06}"), &read.data, shape)?);
-                }
-                None => (),
-            }
-            attacked.push(name);
-            if let Some(photographs) = photographs.filter(|_| setup.plan.space == Space::File) {
-                let photograph = photographs.image(dataset, prep, trials[*place].query)?;
-                clean.push(contents.image(&format!("photographs/{place:06}"), &photograph.data, shape)?);
-            }
-            if let Some(free) =
-                setup.plan.free([1, shape[1], shape[2]], trials[*place].objective, &outcome.query)?
-            {
-                let white: Vec<f32> = free.into_iter().map(|free| f32::from(u8::from(free))).collect();
-                masks.push(contents.image(&format!("masks/{place:06}"), &white, [1, shape[1], shape[2]])?);
-            }
+        for (&place, (outcome, evidence)) in places.iter().zip(attacks.images(places)?) {
+            agrees(&outcome, &report.outcomes[place])?;
+            made.add(&mut contents, &work, place, &outcome, &evidence)?;
         }
-        phase.set(attacked.len() as u64, None);
+        phase.set(made.attacked.len() as u64, None);
     }
     phase.finish();
     // The queries that hubs' places name, in this order.
@@ -163,11 +113,11 @@ pub fn bundle(
         "listed": listed,
         "items": items,
         "images": pictures,
-        "attacked": attacked,
-        "written": written,
-        "decoded": decoded,
-        "photographs": clean,
-        "masks": masks,
+        "attacked": made.attacked,
+        "written": made.written,
+        "decoded": made.decoded,
+        "photographs": made.photographs,
+        "masks": made.masks,
         "files": contents.hashes
     });
     let bytes = contents.finish(&manifest)?;
@@ -225,8 +175,18 @@ fn request_of(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Req
             "the report's gallery has only embeddings, which can't be verified without their images",
         ));
     }
+    // The report may be a stranger's: its command line chooses no code to load, no file to write, and no file
+    // to read but the model's and the images'.
+    if let Some(library) = request.compute.library.take() {
+        // In quotes, with control characters escaped.
+        request.progress.warn(&format!(
+            "--bundle: the report's command line names the library {library:?}, which is not loaded. If you trust it, set ORT_DYLIB_PATH"
+        ));
+    }
+    request.compute.memory = None;
     request.output = Output::default();
-    (request.run.journal, request.run.resume) = (None, false);
+    request.run = LongRun { no_cache: request.run.no_cache, ..LongRun::default() };
+    (request.images.targets, request.attack.surrogate) = (None, None);
     request.gate = Demands::default();
     request.queries.trials = Some(path.into());
     // Trials of robust R@1 are in the report, or there were none.
@@ -278,6 +238,62 @@ fn agrees(found: &Outcome, reported: &Outcome) -> Result<()> {
     }
 }
 
+/// Names of the files of attacked images, in the order of the outcomes.
+#[derive(Default)]
+struct Made {
+    attacked: Vec<String>,
+    /// JPEG files, and the images that they hold. Null where the photograph itself reaches the goal.
+    written: Vec<Value>,
+    decoded: Vec<String>,
+    /// The photographs, if attacks change these.
+    photographs: Vec<String>,
+    /// Where the images may change, if not everywhere.
+    masks: Vec<String>,
+}
+
+impl Made {
+    fn add(
+        &mut self,
+        contents: &mut Contents,
+        work: &Work,
+        place: usize,
+        outcome: &Outcome,
+        Evidence { image, shape, .. }: &Evidence,
+    ) -> Result<()> {
+        let (plan, trial, shape) = (work.plan, &work.trials[place], *shape);
+        let name = contents.image(&format!("attacked/{place:06}"), image, shape)?;
+        // Programs decode JPEG files with a grey level of difference here and there: what the outcome was
+        // measured from goes with the file. Where the photograph itself does it, nothing was saved.
+        match plan.jpeg {
+            Some(_) if is_unchanged(outcome) => {
+                self.written.push(Value::Null);
+                self.decoded.push(name.clone());
+            }
+            Some(quality) => {
+                let file = file_of(image, shape, Some(quality))?;
+                let path = format!("written/{place:06}.jpg");
+                contents.add(&path, &file)?;
+                let read = Photograph::of(&file, Path::new(&path), shape[0])?;
+                self.written.push(path.into());
+                self.decoded.push(contents.image(&format!("decoded/{place:06}"), &read.data, shape)?);
+            }
+            None => (),
+        }
+        self.attacked.push(name);
+        if let Some(photographs) = work.photographs.filter(|_| plan.space == Space::File) {
+            let photograph = photographs.image(work.dataset, work.prep, trial.query)?;
+            let name = format!("photographs/{place:06}");
+            self.photographs.push(contents.image(&name, &photograph.data, shape)?);
+        }
+        let one_channel = [1, shape[1], shape[2]];
+        if let Some(free) = plan.free(one_channel, trial.objective, &outcome.query)? {
+            let white: Vec<f32> = free.into_iter().map(f32::from).collect();
+            self.masks.push(contents.image(&format!("masks/{place:06}"), &white, one_channel)?);
+        }
+        Ok(())
+    }
+}
+
 /// The archive, and the hashes of its files.
 struct Contents {
     archive: Archive<Vec<u8>>,
@@ -298,7 +314,7 @@ impl Contents {
 
     /// Adds an image [C, H, W]: as PNG where 8 bits hold it exactly, else as an array. Returns its name.
     fn image(&mut self, name: &str, pixels: &[f32], shape: [usize; 3]) -> Result<String> {
-        let exact = |v: &f32| (v * 255.0).round() / 255.0 == *v;
+        let exact = |v: &f32| file_value(*v) == *v;
         let (name, bytes) = match matches!(shape[0], 1 | 3) && pixels.iter().all(exact) {
             true => (
                 format!("{name}.png"),
@@ -309,6 +325,34 @@ impl Contents {
         };
         self.add(&name, &bytes)?;
         Ok(name)
+    }
+
+    /// Adds the images of the data. Returns what the manifest says of them, and the names of their files.
+    fn images(
+        &mut self,
+        request: &Request,
+        dataset: &Dataset,
+        prep: &Preparation,
+        shape: [usize; 3],
+    ) -> Result<(Vec<Value>, Vec<String>)> {
+        // The folder that paths of images begin in: that of a list, if the data are a list.
+        let data = request.images.data.as_deref();
+        let root = data.map(|data| if data.is_dir() { data } else { data.parent().unwrap_or(data) });
+        let below = |path| root.and_then(|root| Path::strip_prefix(path, root).ok()).unwrap_or(path);
+        let (mut items, mut names) = (Vec::new(), Vec::new());
+        for (i, (item, role)) in dataset.items.iter().zip(dataset.roles()).enumerate() {
+            let pixels = dataset.pixels(i, prep)?;
+            items.push(json!({
+                "id": item.id,
+                "label": dataset.classes[item.class],
+                "camera": item.camera(),
+                "role": role as u8,
+                "file": item.file().map(below),
+                "sha256": hex(&pixels.digest)
+            }));
+            names.push(self.image(&format!("images/{i:06}"), &pixels.data, shape)?);
+        }
+        Ok((items, names))
     }
 
     fn finish(mut self, manifest: &Value) -> Result<Vec<u8>> {

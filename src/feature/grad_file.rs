@@ -4,22 +4,25 @@
 use crate::check;
 use crate::check::load::JITTER;
 use crate::data::Dataset;
+use crate::files::hex;
 use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
 use crate::model::joined::{Joined, NAMES};
 use crate::model::runtime::{INLINE_LIMIT, Input, Optimise, Options, Provider, Session};
 use crate::pipeline::images::first_batch;
 use crate::pipeline::machine;
-use crate::pipeline::settings::settle_card;
+use crate::pipeline::settings::{refuse_inputs, settle_card};
 use crate::progress::Mode;
 use crate::random::Random;
 use crate::record::{GradientCheck, reason};
 use crate::report::Destination;
 use crate::request::Reading;
-use crate::{Error, Result};
+use crate::shards::journal::named;
+use crate::{Error, Result, interrupt};
 use ndarray::ArrayView2;
 use onnx_grad::Graph;
 use onnx_grad::operators::OPSET;
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// Batches at which a file for any batch is run.
@@ -63,17 +66,33 @@ pub fn run(request: &GradFile) -> Result<String> {
             request.file.display()
         )));
     }
+    refuse_inputs(&[("the model", path)], &[("-o", request.file.as_path())])?;
     let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), path)?;
     let to = Destination::open("-o", &request.file)?;
     machine::load(request.library.as_deref(), request.memory, Mode::Auto)?;
     let options = Options { provider: Provider::Cpu, threads: request.threads };
-    let audited = Audited::open(path, &card, options, request.batch)?;
-    let batch = request.batch.or(audited.model.info.fixed_batch);
-    let mut joined = Joined::form(path, &card, options, batch, request.raw)?;
-    describe(&mut joined, request.raw);
-    let checked = check(&joined, audited, path, options, request.raw)?;
-    let written = write(&joined.graph, to, &request.file)?;
+    let (model, batch, raw) = (request.model.clone(), request.batch, request.raw);
+    let work = move || form(&model, &card, options, batch, raw);
+    let (joined, checked) = interrupt::watched("while the graph was made", &mut || (), work)??;
+    // A first signal lets the files be written: they belong together.
+    let written = write(&joined.graph, INLINE_LIMIT, to, &request.file)?;
     Ok(render(&joined, &written, request.raw, &checked))
+}
+
+/// Forms and checks the graph.
+fn form(
+    path: &Path,
+    card: &Card,
+    options: Options,
+    batch: Option<usize>,
+    raw: bool,
+) -> Result<(Joined, Checked)> {
+    let audited = Audited::open(path, card, options, batch)?;
+    let batch = batch.or(audited.model.info.fixed_batch);
+    let mut joined = Joined::form(path, card, options, batch, raw)?;
+    describe(&mut joined, raw);
+    let checked = check(&joined, audited, path, options, raw)?;
+    Ok((joined, checked))
 }
 
 /// The model of an audit, and images in [0,1] to run it on: one batch, filled with grey.
@@ -267,17 +286,23 @@ fn image(joined: &Joined, raw: bool) -> String {
     }
 }
 
-/// Writes the graph, large weights beside it. Returns the files.
-fn write(graph: &Graph, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
-    if graph.weight_bytes() < INLINE_LIMIT {
+/// Writes the graph, weights of `limit` bytes or more beside it. Returns the files.
+fn write(graph: &Graph, limit: usize, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
+    if graph.weight_bytes() < limit {
         to.write(&graph.encode())?;
         return Ok(vec![path.to_path_buf()]);
     }
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".data");
-    let beside = path.with_file_name(&name);
+    // Named by content: an earlier graph at this path keeps its own weights until it is replaced, and the new
+    // graph has the new ones, whenever the process ends.
+    let mut hash = Sha256::new();
+    for weights in graph.constants.values() {
+        hash.update((weights.bytes.len() as u64).to_le_bytes());
+        hash.update(&weights.bytes[..]);
+    }
+    let beside = named(path, &format!("{}.data", &hex(&hash.finalize())[..8]));
+    let name = beside.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let weights = Destination::open("-o", &beside)?;
-    let encoded = graph.encode_beside(&name.to_string_lossy());
+    let encoded = graph.encode_beside(&name);
     weights.write(&encoded.weights)?;
     to.write(&encoded.model)?;
     Ok(vec![path.to_path_buf(), beside])
@@ -341,4 +366,30 @@ fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) ->
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onnx_grad::graph::Tensor;
+    use std::collections::BTreeMap;
+
+    /// The process may end between the two files: the earlier graph then still has its own weights.
+    #[test]
+    fn a_graph_never_has_the_weights_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("g.onnx");
+        let written = |value: f32| {
+            let weights = Tensor::f32(&[512], &[value; 512]);
+            let graph = Graph::new(Vec::new(), BTreeMap::from([("w".to_string(), weights)]));
+            let files = write(&graph, 0, Destination::open("-o", &path).unwrap(), &path).unwrap();
+            assert_eq!((files.len(), &files[0]), (2, &path));
+            files[1].clone()
+        };
+        let first = written(1.0);
+        let before = std::fs::read(&first).unwrap();
+        assert_ne!(written(2.0), first);
+        assert_eq!(std::fs::read(&first).unwrap(), before);
+        assert_eq!(written(1.0), first);
+    }
 }

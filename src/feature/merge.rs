@@ -7,7 +7,8 @@ use crate::pipeline::examples;
 use crate::pipeline::selection;
 use crate::progress::Mode;
 use crate::record::{
-    Examples, HalfPrecision, Outcome, Part, Partition, Report, Skipped, Timing, TrialList, reason,
+    Examples, HalfPrecision, Outcome, Part, Partition, Report, Skipped, State, Timing, TrialList, Warning,
+    reason,
 };
 use crate::report::Destination;
 use crate::shards::identity::Identity;
@@ -52,6 +53,8 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         trials: record(base, &outcomes)?,
         half_precision: HalfPrecision::merged(halves, &outcomes),
         command: Some(command.into()),
+        allow_untrusted: pieces.iter().any(|piece| piece.report.allow_untrusted),
+        warnings: warnings(&pieces),
         // What these hold is of a part's own trials.
         labels: pieces.iter().flat_map(|piece| piece.report.labels.clone()).collect(),
         hub: pieces.iter().filter_map(|piece| piece.report.hub.clone()).max_by_key(|hub| hub.sample),
@@ -68,17 +71,41 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
             whole.model.softened.push(node.clone());
         }
     }
-    // One run has them in this order, after all others.
+    Ok(Attacked::new(whole).conclude(&head.scores))
+}
+
+/// The findings of all parts. Parts may run on different machines, so that one of them finds what the others
+/// don't; and a finding's text holds measured numbers, so that they differ in words. Of each reason, those of
+/// the part with the most severe one count.
+fn warnings(pieces: &[Piece]) -> Vec<Warning> {
+    // These are of a part's own trials. One run has them in this order, after all others.
     let of_trials = [&reason::KEPT_ITEMS, &reason::PASS_LEFT_OUT];
-    whole.warnings.retain(|w| !reason::PART_OF_A_RUN.made(w) && !of_trials.iter().any(|of| of.made(w)));
+    let all = || pieces.iter().flat_map(|piece| &piece.report.warnings);
+    let of_run =
+        |w: &&Warning| !reason::PART_OF_A_RUN.made(w) && !of_trials.iter().any(|reason| reason.made(w));
+    let mut ids: Vec<&str> = Vec::new();
+    for warning in all().filter(of_run) {
+        if !ids.contains(&warning.id.as_str()) {
+            ids.push(&warning.id);
+        }
+    }
+    let mut found = Vec::new();
+    for id in ids {
+        let of = |piece: &Piece| -> Vec<Warning> {
+            piece.report.warnings.iter().filter(|w| w.id == id).cloned().collect()
+        };
+        let rank = |of: &Vec<Warning>| of.iter().map(|w| (w.state != State::NotChecked, w.severity)).max();
+        // Of equals, the first part counts.
+        found.extend(pieces.iter().rev().map(of).max_by_key(rank).unwrap_or_default());
+    }
     for reason in of_trials {
-        for warning in pieces.iter().flat_map(|piece| &piece.report.warnings) {
-            if reason.made(warning) && !whole.warnings.contains(warning) {
-                whole.warnings.push(warning.clone());
+        for warning in all().filter(|w| reason.made(w)) {
+            if !found.contains(warning) {
+                found.push(warning.clone());
             }
         }
     }
-    Ok(Attacked::new(whole).conclude(&head.scores))
+    found
 }
 
 /// Whether a part, by its name, is one of `audit embed`.

@@ -154,14 +154,7 @@ impl Attacks<'_> {
         if let Err(e) = ended {
             return Err(stopped(e, journal, count(&outcomes), work.trials.len()));
         }
-        let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
-        if outcomes.len() != work.trials.len() {
-            return Err(Error::internal(format!(
-                "only {} of {} trials finished. Please report this",
-                outcomes.len(),
-                work.trials.len()
-            )));
-        }
+        let outcomes = finished(outcomes)?;
         // Trials of an earlier process that the report shows or the folder needs are run again, with the same
         // result.
         let attacked = self.attacked.take();
@@ -399,13 +392,14 @@ impl Attacks<'_> {
 }
 
 impl Work<'_> {
-    /// Runs the trials on a model without a journal, and returns their outcomes.
+    /// Runs the trials on a model, where no trial is ever saved, and returns their outcomes.
     pub fn run(self, model: &mut Model, phase: &'static str, mode: Mode) -> Result<Vec<Outcome>> {
         let mut phase = Phase::new(phase, 0, mode);
         let mut attacks = Attacks { work: self, model, surrogate: None, attacked: None, part: false };
-        let outcomes = attacks.run(&mut None, Vec::new(), &mut None, &mut phase)?;
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; self.trials.len()];
+        attacks.rest(&mut None, &mut outcomes, &mut None, &mut phase)?;
         phase.finish();
-        Ok(outcomes)
+        finished(outcomes)
     }
 
     /// Outcomes among `known` that belong to trials of this run, by place.
@@ -581,6 +575,18 @@ impl Work<'_> {
     }
 }
 
+/// The outcomes of trials, all of which have run.
+fn finished(outcomes: Vec<Option<Outcome>>) -> Result<Vec<Outcome>> {
+    let of = outcomes.len();
+    let done: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+    match done.len() == of {
+        true => Ok(done),
+        false => {
+            Err(Error::internal(format!("only {} of {of} trials finished. Please report this", done.len())))
+        }
+    }
+}
+
 /// Calls `work` with images of `values` values in all. Every attack asks for the same queries: if they fit
 /// into memory, each is decoded once.
 fn decoded_once(
@@ -649,12 +655,15 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
             error.message = format!("{}. {done} of {of} trials are done and {what}", error.message);
         }
         _ if error.exit == Exit::Interrupted => {
-            let why = match journal {
-                Some(_) => "No trial was done yet",
-                None => "Without -o or --journal no trial is saved",
-            };
-            error.message =
-                format!("{}. {why}. Run the same command again; it starts from the beginning", error.message);
+            // Of a sweep, those of an earlier point.
+            let next = interrupt::saved().unwrap_or_else(|| {
+                let why = match journal {
+                    Some(_) => "No trial was done yet",
+                    None => "Without -o or --journal no trial is saved",
+                };
+                format!("{why}. {}", interrupt::next_step())
+            });
+            error.message = format!("{}. {next}", error.message);
         }
         _ => {}
     }

@@ -5,6 +5,7 @@ use crate::files::{self, IMAGE, hex};
 use crate::record::{Form, Outcome, Space};
 use crate::report::escape;
 use crate::request::Request;
+use crate::shards::identity::Identity;
 use crate::space::Gallery;
 use crate::suite::Suite;
 use crate::threat::{Evidence, Objective};
@@ -16,6 +17,9 @@ use std::path::{Component, Path, PathBuf};
 
 /// The list in the folder. It is written last: a folder without it belongs to an audit that did not end.
 const LIST: &str = "attacked.csv";
+
+/// The file with the identity of the audit whose files are in the folder. It is written first.
+const RUN: &str = ".run";
 
 /// The folder, and the names in it.
 pub struct AttackedFiles {
@@ -43,8 +47,7 @@ pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
     if let Err(e) = files::partial(&there.join(LIST)) {
         return refused(format!("can't write there: {e}. Choose another"));
     }
-    let not_empty = folder.read_dir().is_ok_and(|mut entries| entries.next().is_some());
-    if !request.run.resume && not_empty {
+    if !request.run.resume && has_files(folder) {
         return refused("the folder is not empty. Name a new one, or empty this one".into());
     }
     match request.images.around(there) {
@@ -54,6 +57,13 @@ pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
         )),
         None => Ok(()),
     }
+}
+
+/// Whether an audit wrote into the folder, or somebody else.
+fn has_files(folder: &Path) -> bool {
+    let others =
+        |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != RUN);
+    folder.read_dir().is_ok_and(|mut entries| entries.any(others))
 }
 
 impl AttackedFiles {
@@ -69,6 +79,27 @@ impl AttackedFiles {
             names.insert(item.id.clone(), name);
         }
         AttackedFiles { folder: folder.into(), jpeg, names }
+    }
+
+    /// Claims the folder for the audit `run`. Errors (exit code 2): it has files of another audit, or of one
+    /// that is unknown.
+    pub fn claim(&self, run: &Identity) -> Result<()> {
+        let failed = |why: String| Error::usage(format!("--attacked-out {}: {why}", self.folder.display()));
+        let file = self.folder.join(RUN);
+        let run = run.sha256()? + "\n";
+        match files::read_text(&file, files::BY_HAND) {
+            Ok(found) if found == run => return Ok(()),
+            _ if !has_files(&self.folder) => {}
+            found => {
+                let whose = if found.is_ok() { "another audit" } else { "an unknown audit" };
+                return Err(failed(format!(
+                    "its files are of {whose}. Name a new folder, or empty this one"
+                )));
+            }
+        }
+        std::fs::create_dir_all(&self.folder)
+            .and_then(|()| files::replace(&file, run.as_bytes()))
+            .map_err(|e| failed(format!("can't write {}: {e}", file.display())))
     }
 
     fn path(&self, outcome: &Outcome) -> String {

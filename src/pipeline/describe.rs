@@ -6,11 +6,12 @@ use super::open::{Setup, Subject};
 use super::selection::{self, Attempt, Chosen};
 use super::warnings;
 use crate::check;
+use crate::choice::Choice;
 use crate::data::Dataset;
 use crate::facts::measures::FIRST;
 use crate::feature::verification;
 use crate::files::hex;
-use crate::model::runtime;
+use crate::model::{Info, runtime};
 use crate::record::{self, Precision, Report, Space, Warning};
 use crate::request::Request;
 use crate::space::Gallery;
@@ -131,9 +132,16 @@ pub fn suite(
         effort: plan.effort,
         ladder: plan.ladder,
         file_column: if plan.in_files { Space::File } else { Space::Input },
-        surrogate: surrogate.map(|other| record::Surrogate {
-            path: other.model.info.path.display().to_string(),
-            sha256: other.model.info.identity.sha256.clone(),
+        surrogate: surrogate.map(|other| {
+            let info = &other.model.info;
+            record::Surrogate {
+                path: info.path.display().to_string(),
+                sha256: info.identity.sha256.clone(),
+                output: Some(info.output.clone()),
+                pooling: pooling(info),
+                metric: Some(other.context.gallery.metric),
+                preprocessing: Some(info.preprocessing.clone()),
+            }
         }),
         forward_passes: (plan.effort.is_none() && !plan.search.needs_gradient)
             .then_some((plan.steps + 1) * (plan.restarts + 1)),
@@ -146,6 +154,11 @@ pub fn suite(
         queries: 0,
         sampling,
     }
+}
+
+/// A model's pooling by name, if it has one.
+fn pooling(info: &Info) -> Option<String> {
+    info.pooling.map(|pooling| pooling.name().into())
 }
 
 /// The queries that hubs are measured on, if `trials` craft hubs.
@@ -191,6 +204,7 @@ pub fn model(subject: &Subject) -> record::ModelRecord {
         dim: info.dim,
         metric: subject.metric,
         preprocessing: info.preprocessing.clone(),
+        pooling: pooling(info),
         licence: card.licence.clone(),
         source: card.source.clone(),
         gradient_check: subject.gradient_check,

@@ -177,7 +177,7 @@ fn retrieve(
             Stage::Ranked(done) => phase.set(done as u64, None),
             Stage::Clustering => phase.beat(),
         }
-        interrupt::check("")
+        interrupt::check("").map_err(interrupt::with_next_step)
     })?;
     phase.finish();
     Ok(found)

@@ -10,6 +10,7 @@ use crate::model::Model;
 use crate::model::card::Preprocessing;
 use crate::progress::Phase;
 use crate::record::{self, Finding, Found, Metric, Role, reason};
+use crate::report::Destination;
 use crate::request::{Images, Labels, Request};
 use crate::space::Gallery;
 use crate::{Error, Result, interrupt};
@@ -144,16 +145,34 @@ pub fn embed(
     let dim = model.info.dim;
     let mut gathered = Gathered::begin(dataset, vectors, dim);
     let given = gathered.readable.len();
+    let prep = preparation(&model.info.preprocessing);
     match embeddings::find(request, &dataset.items[given..], model)? {
-        Saved::Found(name, file) => {
-            let prep = preparation(&model.info.preprocessing);
+        Saved::Given(name, file) => {
             let rows = embeddings::rows(request, (&name, &file), (dataset, given), model, &prep)?;
             gathered.take_saved(request, dataset, file, rows)?;
         }
-        Saved::Wanted(path) => {
-            gathered.rest(request, dataset, model)?;
-            let values = gathered.embeddings[given * dim..].to_vec();
-            gathered.to_save(request, dataset, model, values).write(&path)?;
+        Saved::Cached(path, file) => {
+            let rows = match &file {
+                Some(file) => {
+                    embeddings::cached_rows(request, (&path, file), (dataset, given), model, &prep)?
+                }
+                None => None,
+            };
+            match file.zip(rows) {
+                Some((file, rows)) => gathered.take_saved(request, dataset, file, rows)?,
+                None => {
+                    Destination::open("--cache", &path)?;
+                    gathered.rest(request, dataset, model)?;
+                    let values = gathered.embeddings[given * dim..].to_vec();
+                    let saved = gathered.to_save(request, dataset, model, values).write(&path);
+                    // The embeddings of this audit are there all the same.
+                    if let Err(e) = saved {
+                        request
+                            .progress
+                            .warn(&format!("--cache: {}. The embeddings are not cached", e.message));
+                    }
+                }
+            }
         }
         Saved::Unasked => gathered.rest(request, dataset, model)?,
     }
@@ -216,6 +235,7 @@ impl Gathered {
             label: dataset.classes[item.class].clone(),
             camera: item.camera(),
             bytes: embeddings::bytes(item),
+            part: item.part(),
             digest: *digest,
             pixels: *pixels,
         };
@@ -256,9 +276,7 @@ impl Gathered {
                 self.embeddings.extend(model.embed(&waiting[..filled])?.iter());
                 waiting.drain(..filled);
                 progress.set(self.readable.len() as u64, None);
-                interrupt::check(
-                    " while images were embedded. Run the same command again; it starts from the beginning",
-                )?;
+                interrupt::check(" while images were embedded").map_err(interrupt::with_next_step)?;
             }
             Ok(())
         })?;

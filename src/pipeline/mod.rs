@@ -21,7 +21,7 @@ pub(crate) mod warnings;
 use crate::check;
 use crate::judge::gate::{self, Rules};
 use crate::record::{Report, Verdict};
-use crate::report::{self, Target};
+use crate::report::{self, Destination, Target};
 use crate::request::Request;
 use crate::shards::journal::Journal;
 use crate::{Exit, Result};
@@ -30,7 +30,7 @@ use embed::{CLUSTERINGS, SurrogateModel};
 use open::{Opened, Purpose};
 pub use open::{Setup, Subject};
 use plan::{Planned, saved};
-use settings::{Files, Settings};
+use settings::Settings;
 
 /// Runs an audit and returns its report, written to every requested file.
 pub fn run(request: &Request) -> Result<Report> {
@@ -48,6 +48,7 @@ pub fn run(request: &Request) -> Result<Report> {
     let planned = Planned::new(request, &mut embedded, &setup, lent, chosen);
     if let Some(baseline) = &baseline {
         gate::comparable(baseline, &planned.report)?;
+        settings::refuse_unmeasured_drops(&rules, baseline, &setup.suite, &planned.report)?;
     }
     gate::refuse_unmeasured(&rules, &planned.report)?;
 
@@ -58,8 +59,20 @@ pub fn run(request: &Request) -> Result<Report> {
     let mut report = attacked.conclude(&setup.suite.scores);
     report.timing.total_s = embedded.subject.clock.total();
 
-    // The verdict, and the files.
-    deliver(&mut report, request, baseline.as_ref(), &rules, files).map_err(|e| saved(e, &mut journal))?;
+    // The verdict, and the files. A report that can't be judged is written too: its attacks took hours.
+    let judged = judge(&mut report, request, baseline.as_ref(), &rules);
+    let written = report::write_all(files.targets, files.trials, &report, request.output.pictures);
+    written.map_err(|e| saved(e, &mut journal))?;
+    match judged {
+        Ok(()) => {}
+        Err(e) if request.output.reports.is_empty() => return Err(saved(e, &mut journal)),
+        Err(mut e) => {
+            journal.iter_mut().for_each(Journal::done);
+            e.message += ". The report is written without a verdict: `audit gate` judges it";
+            return Err(e);
+        }
+    }
+    save_baseline(&report, request, files.baseline).map_err(|e| saved(e, &mut journal))?;
     journal.iter_mut().for_each(Journal::done);
     Ok(report)
 }
@@ -71,36 +84,39 @@ pub fn embed(request: &Request) -> Result<Embedded> {
     Opened::new(request, suite, card, Purpose::Attacks)?.embed(request, None)
 }
 
-/// Judges the report if the gate has rules, and writes it.
-fn deliver(
-    report: &mut Report,
-    request: &Request,
-    baseline: Option<&Report>,
-    rules: &Rules,
-    files: Files,
-) -> Result<()> {
-    if baseline.is_some() || !rules.is_empty() {
-        match report.part {
-            None if baseline.is_none() && !rules.have_bounds() => request.progress.note(
-                "the gate judged nothing: its rules are off, or compare with a baseline. Add --baseline FILE",
-            ),
-            None => report.gate = Some(Verdict::judge(report, baseline, rules)?),
-            Some(_) => {
-                request.progress.note("the gate does not judge a part: run `audit gate` on the merged report")
-            }
-        }
-        report.warnings.extend(check::attacked::sampling_noise(report));
+/// Judges the report if the gate has rules.
+fn judge(report: &mut Report, request: &Request, baseline: Option<&Report>, rules: &Rules) -> Result<()> {
+    if baseline.is_none() && rules.is_empty() {
+        return Ok(());
     }
-    report::write_all(files.targets, files.trials, report, request.output.pictures)?;
-    if let Some(file) = files.baseline {
+    match report.part {
+        None if baseline.is_none() && !rules.have_bounds() => request.progress.note(
+            "the gate judged nothing: its rules are off, or compare with a baseline. Add --baseline FILE",
+        ),
+        None => report.gate = Some(Verdict::judge(report, baseline, rules)?),
+        Some(_) => {
+            request.progress.note("the gate does not judge a part: run `audit gate` on the merged report")
+        }
+    }
+    report.warnings.extend(check::attacked::sampling_noise(report));
+    Ok(())
+}
+
+/// Saves the report as a baseline, if it may be one.
+fn save_baseline(report: &Report, request: &Request, file: Option<Destination>) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let worse = report.gate.as_ref().map_or(Vec::new(), gate::worse);
+    let why: String = match report.exit() {
+        Some(Exit::Untrusted) => "as the result is not to be trusted".into(),
         // A failed gate must not lower the bar for the next audit.
-        match report.exit() {
-            None => file.write(&report::json(&report.as_baseline())?)?,
-            Some(Exit::Untrusted) => {
-                request.progress.warn("--save-baseline: not saved, as the result is not to be trusted");
-            }
-            Some(_) => request.progress.warn("--save-baseline: not saved, as the gate failed"),
-        }
-    }
+        Some(_) => "as the gate failed".into(),
+        // Nor must losses that chance may explain, which would add up from audit to audit.
+        None if !worse.is_empty() => format!(
+            "as the baseline is better in {}. To save it all the same, give --trials instead of --baseline",
+            worse.join(", ")
+        ),
+        None => return file.write(&report::json(&report.as_baseline())?),
+    };
+    request.progress.warn(&format!("--save-baseline: not saved, {why}"));
     Ok(())
 }

@@ -3,6 +3,7 @@
 use crate::data::{Dataset, Item, Photograph, Preparation, Resampling};
 use crate::judge::quantity::{ROBUST, ROBUST_TOP1};
 use crate::model::inspect::fastest;
+use crate::numbers::mean;
 use crate::progress::{Mode, Phase};
 use crate::record::{Role, Space};
 use crate::report::terminal::wrap;
@@ -76,7 +77,7 @@ pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progres
             };
         }
         phase.beat();
-        interrupt::check("")?;
+        interrupt::check("").map_err(interrupt::with_next_step)?;
     }
     phase.finish();
     let mut resized = false;
@@ -135,7 +136,7 @@ impl Photographs {
                 resamplings.insert(query, way);
             }
             phase.set(resamplings.len() as u64, None);
-            interrupt::check("")?;
+            interrupt::check("").map_err(interrupt::with_next_step)?;
         }
         phase.finish();
         let photographs = Photographs { resamplings };
@@ -192,7 +193,7 @@ pub fn step_seconds(plan: &Plan, dataset: &Dataset, prep: &Preparation) -> f64 {
     let queries: Vec<usize> = queries(dataset).map(|(i, _)| i).collect();
     let some = queries.iter().step_by(queries.len().div_ceil(TIMED).max(1));
     let times: Vec<f64> = some.filter_map(|&query| timed(plan, dataset, query, prep).ok()).collect();
-    times.iter().sum::<f64>() / times.len().max(1) as f64
+    mean(&times)
 }
 
 /// [`step_seconds`] of one photograph.

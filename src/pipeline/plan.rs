@@ -16,10 +16,11 @@ use crate::model::Route;
 use crate::progress::Phase;
 use crate::record::{Finding, Outcome, Partition, Report, Space};
 use crate::request::Request;
+use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
 use crate::shards::share::share;
 use crate::threat::{self, AttackContext, Trial};
-use crate::{Error, Result};
+use crate::{Error, Exit, Result};
 
 /// Trials that are ready to run.
 pub struct Planned<'e> {
@@ -124,6 +125,9 @@ fn execute(
     let before = attacks.model.requested_routes();
     let mut phase = Phase::new("attacks", 0, request.progress);
     let mut done = attack::earlier(journal, request, report, attacks.work.trials.len())?;
+    if let Some(files) = &attacks.attacked {
+        files.claim(&Identity::of_process(report))?;
+    }
     done.extend(attacks.work.of_known(known));
     report.outcomes = attacks.run(journal, done, collector, &mut phase)?;
     phase.finish();
@@ -152,7 +156,14 @@ fn execute(
 /// An error after the attacks, none of which need be run again.
 pub fn saved(mut error: Error, journal: &mut Option<Journal>) -> Error {
     if let Some(journal) = journal {
-        let what = journal.saved("makes the report");
+        let path = journal.path().display().to_string();
+        let what = match error.exit {
+            // It may be the file, which no second try will write either.
+            Exit::Internal => journal.saved(&format!(
+                "makes the report. To write another file: --journal {path} --resume -o OTHER"
+            )),
+            _ => journal.saved("makes the report"),
+        };
         error.message = format!("{}. All trials are done and {what}", error.message);
     }
     error

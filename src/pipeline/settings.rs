@@ -1,19 +1,20 @@
 //! The request, the suite and the model card combined, and the output files opened.
 
 use super::attacked_files;
+use crate::cache::embeddings;
 use crate::data::Dataset;
 use crate::facts::Facts;
 use crate::facts::protocols::parse_size;
 use crate::feature::{corruption, verification};
-use crate::judge::gate::Rules;
-use crate::judge::quantity::ROBUST;
+use crate::judge::gate::{self, Rules};
+use crate::judge::quantity::{Needs, Quantity, ROBUST};
 use crate::model::card::{CARDS, Card};
 use crate::model::exported;
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report, Space};
 use crate::report::{self, Destination, Target};
 use crate::request::{Compute, Ep, Gradient, Request, Sample, StrongSample};
-use crate::shards::journal::{Journal, named};
+use crate::shards::journal::{Journal, beside};
 use crate::suite::{self, Alpha, Suite};
 use crate::threat::objective::top1::TOP1;
 use crate::threat::{Ball, Mask};
@@ -47,10 +48,10 @@ impl Settings {
     /// Combines them. Errors (exit code 2): any fault of the request, suite, card or output files.
     pub fn settle(request: &Request) -> Result<Settings> {
         refuse_one_file_for_two(request)?;
+        refuse_over_inputs(request)?;
         let targets = Target::open_all(&request.output.reports)?;
         let trials = report::open_trials(request.output.trials.as_deref())?;
-        let save_baseline =
-            request.output.baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
+        let save_baseline = request.output.baseline.as_deref().map(open_baseline).transpose()?;
         let baseline = request.gate.baseline.as_deref().map(Report::load).transpose()?;
         let suite = settle_suite(request)?;
         let rules = settle_rules(request, &suite)?;
@@ -61,6 +62,9 @@ impl Settings {
         refuse_partial_gate(request)?;
         refuse_beside_surrogate(request, &suite, &rules)?;
         refuse_beside_targets(request, &suite)?;
+        if let Some(baseline) = &baseline {
+            gate::refuse_baseline(&rules, baseline)?;
+        }
         if request.attack.precision == Precision::Fp16 && request.reading.gradient == Gradient::Estimate {
             return Err(Error::usage(
                 "--attack-precision fp16 is about gradients that are formed out of the graph, but --gradient estimate takes \
@@ -68,6 +72,7 @@ impl Settings {
             ));
         }
         attacked_files::settle(request, &suite)?;
+        embeddings::settle(request)?;
         let journal = settle_journal(request)?;
         Ok(Settings {
             files: Files { targets, trials, baseline: save_baseline },
@@ -83,15 +88,9 @@ impl Settings {
 /// Refuses two outputs with one file: only the last would remain, or none if one is the journal, which is
 /// removed in the end.
 fn refuse_one_file_for_two(request: &Request) -> Result<()> {
-    let reports = request.output.reports.iter().map(|path| ("-o", path));
-    let others = [
-        ("--trials-out", &request.output.trials),
-        ("--save-baseline", &request.output.baseline),
-        ("--journal", &request.run.journal),
-    ];
-    let all = reports.chain(others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))));
+    let journal = request.run.journal.as_deref().map(|path| ("--journal", path));
     let mut seen = std::collections::HashMap::new();
-    for (flag, path) in all {
+    for (flag, path) in outputs(request).into_iter().chain(journal) {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let place = folder
             .canonicalize()
@@ -105,10 +104,72 @@ fn refuse_one_file_for_two(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// The journal: at the place that flags state, or beside the first report.
+/// A file with its name in messages: an output has its flag, an input is "the file of --data".
+pub type Named<'a> = (&'static str, &'a Path);
+
+/// The files that a request writes, without the journal.
+pub fn outputs(request: &Request) -> Vec<Named<'_>> {
+    let reports = request.output.reports.iter().map(|path| ("-o", path.as_path()));
+    let others = [("--trials-out", &request.output.trials), ("--save-baseline", &request.output.baseline)];
+    reports.chain(others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)))).collect()
+}
+
+/// The files that a request reads, except --trials and --baseline: an audit may replace an earlier report.
+pub fn inputs(request: &Request) -> Vec<Named<'_>> {
+    let Request { model, reading, images, attack, run, .. } = request;
+    let all = [
+        ("the model", Some(model.as_path())),
+        ("the file of --card", reading.card.as_deref()),
+        ("the file of --data", images.data.as_deref()),
+        ("the file of --gallery", images.gallery.as_deref()),
+        ("the file of --targets", images.targets.as_deref()),
+        ("the file of --suite", Some(Path::new(&attack.suite))),
+        ("the file of --mask", attack.mask.as_deref()),
+        ("the model of --surrogate", attack.surrogate.as_deref()),
+        ("the file of --gallery-cache", run.gallery_cache.as_deref()),
+    ];
+    all.into_iter().filter_map(|(what, path)| Some((what, path?))).collect()
+}
+
+/// Refuses to replace a file that the request reads (exit code 2).
+pub fn refuse_over_inputs(request: &Request) -> Result<()> {
+    refuse_inputs(&inputs(request), &outputs(request))
+}
+
+/// Refuses outputs that would replace an input (exit code 2).
+pub fn refuse_inputs(inputs: &[Named], outputs: &[Named]) -> Result<()> {
+    for (flag, path) in outputs {
+        // A new file replaces none.
+        let Ok(place) = path.canonicalize() else { continue };
+        let is_place = |path: &Path| path.canonicalize().is_ok_and(|other| other == place);
+        if let Some((what, _)) = inputs.iter().find(|(_, input)| input.is_file() && is_place(input)) {
+            let path = path.display();
+            return Err(Error::usage(format!("{flag} {path}: this is {what}. Name another file")));
+        }
+    }
+    Ok(())
+}
+
+/// Claims the file of `--save-baseline`. Errors (exit code 2): the extension is not .json; those of
+/// [`Destination::open`].
+fn open_baseline(path: &Path) -> Result<Destination> {
+    match path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
+        true => Destination::open("--save-baseline", path),
+        false => Err(Error::usage(format!(
+            "--save-baseline {}: a baseline is a report in JSON. Name a file that ends in .json",
+            path.display()
+        ))),
+    }
+}
+
+/// The journal: at the place that flags state, or beside a report.
 fn settle_journal(request: &Request) -> Result<Option<Journal>> {
-    let beside = request.output.reports.first().map(|path| named(path, "journal"));
-    match request.run.journal.clone().or(beside) {
+    let begun = |path: &Path| request.run.resume && path.is_file();
+    let path = match &request.run.journal {
+        Some(path) => Some(path.clone()),
+        None => beside(&request.output.reports, begun)?,
+    };
+    match path {
         Some(path) => Journal::open(&path, request.run.resume).map(Some),
         None if request.run.resume => Err(Error::usage(
             "--resume continues from the journal beside the first report: give the same -o as before, or --journal FILE",
@@ -428,6 +489,30 @@ pub fn refuse_beside_classes(rules: &Rules, has_classes: bool) -> Result<()> {
             metric.name
         )))
     })
+}
+
+/// Refuses an audit that won't measure what the gate compares with the baseline (exit code 2).
+pub fn refuse_unmeasured_drops(
+    rules: &Rules,
+    baseline: &Report,
+    suite: &Suite,
+    planned: &Report,
+) -> Result<()> {
+    let strong = |code: &str| Facts::find(code).is_ok_and(|of| of.strong_only);
+    let skipped = || planned.skipped.iter().any(|s| strong(&s.attack));
+    let searched = planned.trials.attacks.keys().any(|code| strong(code)) || skipped();
+    let measured = |metric: &'static Quantity| {
+        let of_search = metric.whole().is_robust() || matches!(metric.needs, Needs::Ladder);
+        suite.gives(metric) && (searched || !of_search)
+    };
+    match rules.compared(baseline).into_iter().find(|&metric| !measured(metric)) {
+        None => Ok(()),
+        Some(metric) => Err(Error::usage(format!(
+            "the gate compares `{}` with the baseline, and this audit doesn't measure it. Take the suite and \
+             --strong-sample of the baseline, or switch it off in the suite's gate: {{ {}: {{ level: off }} }}",
+            metric.name, metric.name
+        ))),
+    }
 }
 
 /// The model card: flags first, then the given file, or the one beside the model, or another program's

@@ -4,6 +4,7 @@
 use crate::check;
 use crate::check::attacked::Outcomes;
 use crate::data::{Dataset, unread};
+use crate::error::shortened;
 use crate::facts::{self, Facts};
 use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
 use crate::judge::row::State;
@@ -141,7 +142,7 @@ pub fn of_machine(request: &Request, cpu_nodes: &[String]) -> Vec<Warning> {
         found.push(reason::CPU_NODES.note(format!(
             "--allow-cpu-nodes: CUDA has no kernel for {} nodes, which ran on the CPU: {}",
             cpu_nodes.len(),
-            runtime::shortened(cpu_nodes, runtime::SHOWN)
+            shortened(cpu_nodes, runtime::SHOWN)
         )));
     }
     found

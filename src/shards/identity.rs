@@ -1,7 +1,8 @@
 //! The identity of a run: two runs with the same identity give the same outcomes, trial by trial.
 
 use crate::model::runtime::Provider;
-use crate::record::{Properties, Report};
+use crate::record::{Properties, Report, Surrogate};
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -34,6 +35,7 @@ impl Identity {
             ("model's SHA-256", model.sha256.clone()),
             ("model's inputs", model.inputs.join(", ")),
             ("model's output", format!("{} of {}", model.output, model.dim)),
+            ("pooling", model.pooling.clone().unwrap_or_else(|| "none".into())),
             ("gradient", if estimated { "estimated" } else { "exact" }.into()),
             ("metric", model.metric.to_string()),
             ("preprocessing", serde_json::to_string(&model.preprocessing).unwrap_or_default()),
@@ -44,6 +46,7 @@ impl Identity {
             ("retrieval before the attacks", retrieval),
             ("suite", suite.name.clone()),
             ("surrogate's SHA-256", suite.surrogate.as_ref().map_or("none".into(), |s| s.sha256.clone())),
+            ("surrogate's reading", suite.surrogate.as_ref().map_or("none".into(), reading)),
             ("targets of another kind", report.targets.as_ref().map_or("none".into(), |t| t.sha256.clone())),
             ("corruptions", suite.corruptions.join(", ")),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
@@ -63,10 +66,28 @@ impl Identity {
         Identity(run)
     }
 
+    /// SHA-256 of all properties.
+    pub fn sha256(&self) -> Result<String> {
+        let text = serde_json::to_vec(self).map_err(|e| Error::internal(format!("a run's identity: {e}")))?;
+        Ok(crate::files::hex(&Sha256::digest(&text)))
+    }
+
     /// The differences, each as "name: ours and theirs".
     pub fn differences(&self, other: &Identity) -> Vec<String> {
         self.0.differences(&other.0)
     }
+}
+
+/// How a surrogate's input and output are read.
+fn reading(of: &Surrogate) -> String {
+    let or = |text: Option<String>| text.unwrap_or_else(|| "none".into());
+    format!(
+        "output {}, pooling {}, metric {}, preprocessing {}",
+        or(of.output.clone()),
+        or(of.pooling.clone()),
+        or(of.metric.map(|metric| metric.to_string())),
+        or(of.preprocessing.as_ref().and_then(|of| serde_json::to_string(of).ok()))
+    )
 }
 
 /// SHA-256 over the groups of a report's queries.

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// Grows when the format changes.
 const VERSION: u32 = 1;
+/// How often a journal is opened that another process removes meanwhile.
+const TRIES: usize = 100;
 /// Hexadecimal digits of a line's checksum.
 const CHECKSUM: usize = 16;
 
@@ -58,17 +60,25 @@ impl Journal {
                 "journal {name}: expected a file, found something else. Choose another place with --journal FILE"
             )));
         }
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(unfit)?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::usage(format!(
-                    "journal {name}: another audit is writing it. Let it end, or give this one another -o or --journal"
-                )));
+        let open = || File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let mut tries = 0;
+        let file = loop {
+            let file = open().map_err(unfit)?;
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Error::usage(format!(
+                        "journal {name}: another audit is writing it. Let it end, or give this one another -o or --journal"
+                    )));
+                }
+                // Some network file systems have no locks; there nothing prevents two writers.
+                Err(TryLockError::Error(_)) | Ok(()) => {}
             }
-            // Some network file systems have no locks; there nothing prevents two writers.
-            Err(TryLockError::Error(_)) | Ok(()) => {}
-        }
+            tries += 1;
+            // An audit that ended between the two calls removed the file that was opened here.
+            if tries == TRIES || std::fs::metadata(path).is_ok_and(|found| is(&file, &found)) {
+                break file;
+            }
+        };
         let mut journal = Journal { path: path.into(), file, earlier: None, whole: 0, keep: true };
         journal.read().map_err(|e| {
             Error::usage(format!("journal {name}: {e}. Name another file with --journal, or remove this one"))
@@ -79,6 +89,9 @@ impl Journal {
                 "{name} is the journal of an unfinished run, with {done} finished trials. Add --resume to continue it, or remove it to start \
                  from the beginning"
             )));
+        }
+        if done > 0 {
+            interrupt::saved_in(path);
         }
         Ok(journal)
     }
@@ -149,7 +162,6 @@ impl Journal {
             // Removes the line that was cut off, and everything behind it.
             let cut = self.file.set_len(self.whole).and_then(|()| self.file.seek(SeekFrom::End(0)));
             cut.map_err(|e| self.failed(e))?;
-            interrupt::saved_in(Some(&self.path));
             return Ok(done);
         }
         let cut = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
@@ -162,7 +174,7 @@ impl Journal {
     pub fn add(&mut self, place: usize, outcome: &Outcome) -> Result<()> {
         self.line(&(place, outcome))?;
         if !self.keep {
-            interrupt::saved_in(Some(&self.path));
+            interrupt::saved_in(&self.path);
             self.keep = true;
         }
         Ok(())
@@ -176,6 +188,11 @@ impl Journal {
 
     fn failed(&self, e: std::io::Error) -> Error {
         Error::internal(format!("can't write the journal {}: {e}", self.path.display()))
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where trials are saved and what `--resume` then `does`, or why they are lost, in words.
@@ -197,22 +214,10 @@ impl Journal {
                 let written = read.and(folder).and_then(|()| files::replace(&self.path, &bytes));
                 written.map_err(|e| self.failed(e))?;
             }
-            Ok(found) if self.is(&found) => {}
+            Ok(found) if is(&self.file, &found) => {}
             _ => return Err(self.failed(std::io::Error::other("another file took its place"))),
         }
         Ok(&self.path)
-    }
-
-    /// Whether this is the file that was opened, as far as the system can tell.
-    #[cfg(unix)]
-    fn is(&self, found: &std::fs::Metadata) -> bool {
-        use std::os::unix::fs::MetadataExt;
-        self.file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
-    }
-
-    #[cfg(not(unix))]
-    fn is(&self, found: &std::fs::Metadata) -> bool {
-        found.is_file()
     }
 
     /// Removes the journal of a finished run.
@@ -221,10 +226,22 @@ impl Journal {
     }
 }
 
+/// Whether `found` describes an open file, as far as the system can tell.
+#[cfg(unix)]
+fn is(file: &File, found: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+fn is(_: &File, found: &std::fs::Metadata) -> bool {
+    found.is_file()
+}
+
 impl Drop for Journal {
     fn drop(&mut self) {
         if !self.keep {
-            interrupt::saved_in(None);
+            interrupt::not_saved_in(&self.path);
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -256,15 +273,22 @@ impl Journals {
     /// Those of a request: beside its first file, unless it names a place. The runs themselves write no file,
     /// so that the request is left without. Error (exit code 2): it resumes, and has no place for journals.
     pub fn settle(request: &mut Request) -> Result<Journals> {
-        let beside = |path: &PathBuf| named(path, "journal");
-        let base = request.run.journal.take().or_else(|| request.output.reports.first().map(beside));
         let resume = std::mem::take(&mut request.run.resume);
+        let begun = |base: &Path| resume && named(base, "1").is_file();
+        let base = match request.run.journal.take() {
+            Some(path) => Some(path),
+            None => beside(&request.output.reports, begun)?,
+        };
         if resume && base.is_none() {
             return Err(Error::usage(
                 "--resume continues from the journals beside the first file: give the same -o as before, or --journal FILE",
             ));
         }
         request.output.reports.clear();
+        // The journal of a run is opened at its turn; a journal without trials is removed.
+        if let Some(base) = base.as_ref().filter(|base| resume && named(base, "1").is_file()) {
+            interrupt::saved_in(&named(base, "1"));
+        }
         Ok(Journals { base, resume, done: Vec::new() })
     }
 
@@ -283,6 +307,21 @@ impl Journals {
     /// Removes all: the results are written.
     pub fn done(mut self) {
         self.done.iter_mut().for_each(Journal::done);
+    }
+}
+
+/// The journal beside a report: the one that an earlier process has `begun`, or that of the first report.
+/// Error (exit code 2): several were begun.
+pub fn beside(reports: &[PathBuf], begun: impl Fn(&Path) -> bool) -> Result<Option<PathBuf>> {
+    let all = || reports.iter().map(|path| named(path, "journal"));
+    let mut found = all().filter(|path| begun(path));
+    match (found.next(), found.next()) {
+        (Some(one), Some(other)) => Err(Error::usage(format!(
+            "--resume: {} and {} are both there. Name the one to continue from with --journal",
+            one.display(),
+            other.display()
+        ))),
+        (found, _) => Ok(found.or_else(|| all().next())),
     }
 }
 

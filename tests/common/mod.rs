@@ -226,6 +226,11 @@ pub fn rendered(report: &Report, extension: &str) -> String {
     String::from_utf8((format.render)(report).unwrap()).unwrap()
 }
 
+/// The report in the format of JSON with this ending.
+pub fn as_json(report: &Report, extension: &str) -> Value {
+    serde_json::from_str(&rendered(report, extension)).unwrap()
+}
+
 /// Writes the report to a .json file in the folder, and returns its path.
 pub fn save(dir: &Temp, name: &str, report: &Report) -> String {
     dir.file(name, rendered(report, "json"))
@@ -282,6 +287,18 @@ pub fn levels(a: &image::GrayImage, b: &image::GrayImage) -> u8 {
     a.as_raw().iter().zip(b.as_raw()).map(|(a, b)| a.abs_diff(*b)).max().unwrap()
 }
 
+/// The embedding with length 1.
+pub fn unit<'v>(embedding: impl IntoIterator<Item = &'v f32>) -> Vec<f64> {
+    let all: Vec<f64> = embedding.into_iter().map(|v| f64::from(*v)).collect();
+    let length = all.iter().map(|v| v.powi(2)).sum::<f64>().sqrt();
+    all.into_iter().map(|v| v / length).collect()
+}
+
+/// The Euclidean distance.
+pub fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
+}
+
 #[track_caller]
 pub fn near(found: f64, expected: f64, tolerance: f64, what: &str) {
     assert!((found - expected).abs() <= tolerance, "{what}: {found}, expected {expected} ± {tolerance}");
@@ -299,6 +316,13 @@ pub fn lasting(report: &Report) -> Value {
 pub fn warning(report: &Report, id: &str) -> String {
     let found = report.warnings.iter().find(|w| w.id == id);
     found.unwrap_or_else(|| panic!("no {id} in {:?}", report.warnings)).text.clone()
+}
+
+/// What a check found, in the doctor's JSON.
+#[track_caller]
+pub fn finding<'j>(doctor: &'j Value, check: &str) -> &'j Value {
+    let all = doctor["findings"].as_array().unwrap();
+    all.iter().find(|found| found["check"] == check).unwrap_or_else(|| panic!("no {check} in {doctor}"))
 }
 
 /// The result of a run of the program.

@@ -104,6 +104,19 @@ pub fn small() -> Graph {
     grey(trunk("image", "embedding", ""), trunk_weights(Weights::new(1), "", 1))
 }
 
+/// A model of colour images of 96 pixels, which says nothing of their preprocessing: a convolution and its
+/// mean.
+pub fn colour() -> Graph {
+    let nodes = vec![
+        Node::new("Conv", &["image", "kernel"], "map").with("kernel_shape", vec![3i64, 3]),
+        Node::new("GlobalAveragePool", &["map"], "mean"),
+        Node::new("Flatten", &["mean"], "embedding"),
+    ];
+    let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[DIM, 3, 3, 3], 0.3));
+    graph.inputs = vec![value("image", free(), &[3, 96, 96])];
+    graph
+}
+
 /// `classes` folders of `samples` images below `name`, from the built-in generator, as PNG files.
 pub fn images(temp: &Temp, name: &str, classes: usize, samples: usize, channels: usize) -> PathBuf {
     let side = SIDE as usize;

@@ -73,6 +73,7 @@ impl std::ops::Deref for Transcript {
 /// Runtime.
 pub fn portable(text: &str) -> String {
     let begin = std::env::temp_dir().join(".tmp").display().to_string();
+    let text = text.replace(env!("CARGO_TARGET_TMPDIR"), "TARGET");
     let mut text = text.replace(env!("CARGO_MANIFEST_DIR"), "CHECKOUT");
     while let Some(at) = text.find(&begin) {
         let end = at + begin.len();
@@ -86,9 +87,33 @@ pub fn portable(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// The text with `#` for each number that has decimals: the last digits of measurements differ between
+/// processors.
+pub fn unmeasured(text: &str) -> String {
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let behind =
+            rest[at..].find(|c: char| !c.is_ascii_digit() && c != '.').map_or(rest.len(), |n| at + n);
+        let number = rest[at..behind].trim_end_matches('.');
+        done.push_str(&rest[..at]);
+        done.push_str(if number.contains('.') { "#" } else { number });
+        rest = &rest[at + number.len()..];
+    }
+    done + rest
+}
+
 fn without_digest(word: &str) -> String {
     let digits = word.chars().take_while(char::is_ascii_hexdigit).count();
     if digits == 64 && word.len() < 66 { format!("SHA256{}", &word[64..]) } else { word.into() }
+}
+
+/// The text from `begin` to `end`, both included, on one line.
+#[track_caller]
+pub fn part(text: &str, begin: &str, end: &str) -> String {
+    let text = one_line(text);
+    let from = text.find(begin).unwrap_or_else(|| panic!("no {begin:?} in: {text}"));
+    let to = text[from..].find(end).unwrap_or_else(|| panic!("no {end:?} in: {}", &text[from..]));
+    text[from..from + to + end.len()].into()
 }
 
 /// The text of a page as its reader sees it: a line for each block or row, without scripts, styles and

@@ -49,8 +49,9 @@ fn gate(dir: &Transcript, code: i32, args: &[&str]) {
 }
 
 /// Shares by hand. The interval of 6 of 12 at 1 − 0.05/2 is that of the beta distribution (SciPy:
-/// `beta.ppf([.0125, .9875], [6, 7], [7, 6])`), and that of the lowest goes from the lowest lower to the
-/// lowest upper end, both of the same class here.
+/// `beta.ppf([.0125, .9875], [6, 7], [7, 6])`). That of the lowest is at 1 − 0.05/3, for both classes and all
+/// queries together, and goes from the lowest lower to the lowest upper end, both of the same class here
+/// (`beta.ppf([.05/6, 1 - .05/6], [6, 7], [7, 6])`; 15 of 24 reach 84.2).
 #[test]
 fn the_lowest_class_with_enough_queries_is_named() {
     let report = three();
@@ -61,15 +62,16 @@ fn the_lowest_class_with_enough_queries_is_named() {
     assert_eq!(rows, [("bee", 12, 100.0, 50.0), ("ant", 12, 100.0, 75.0)]);
     let (low, high) = found.rows[0].interval;
     assert!((low - 18.2676302).abs() < 1e-6 && (high - 81.7323698).abs() < 1e-6, "{low} {high}");
-    assert_eq!(found.interval, (low, high));
+    let (low, high) = found.interval;
+    assert!((low - 16.8344310).abs() < 1e-6 && (high - 83.1655690).abs() < 1e-6, "{low} {high}");
     assert_eq!(Quantity::find("attack.es:r.worst_class").unwrap().value(&report), Some(50.0));
 
     let sentence = "Weakest of 2 classes under ES:R, by the correct queries that fail: bee 6 of 12, ant 3 of 12 (95 % for the weakest of all \
-                    18.3 – 81.7 %); left out: 1 with fewer than 10 queries";
+                    16.8 – 83.2 %); left out: 1 with fewer than 10 queries";
     let shown = terminal::render_in(&report, 400);
     says(&shown, &[sentence]);
     let title = "The weakest classes and groups under each attack";
-    says(&rendered(&report, "md"), &[title, "| bee 6 of 12, ant 3 of 12 | 18.3 – 81.7 |"]);
+    says(&rendered(&report, "md"), &[title, "| bee 6 of 12, ant 3 of 12 | 16.8 – 83.2 |"]);
     says(&rendered(&report, "html"), &[title, "bee 6 of 12, ant 3 of 12"]);
     let numbers = ["\"attack_ES_R_worst_class\": 50.0", "attack_ES_R_worst_class_high"];
     says(&rendered(&report, "metrics.json"), &numbers);
@@ -133,16 +135,16 @@ fn the_group_of_pairs_with_most_wrong_decisions_is_named_and_gated() {
     assert_eq!((found.metric.as_str(), found.worst, found.too_few), ("attack.DODGE", 50.0, 1));
     let rows: Vec<_> = found.rows.iter().map(|r| (r.name.as_str(), r.before, r.after)).collect();
     assert_eq!(rows, [("south", 0.0, 50.0), ("north", 0.0, 25.0)]);
-    assert!((found.interval.0 - 18.2676302).abs() < 1e-6 && (found.interval.1 - 81.7323698).abs() < 1e-6);
+    assert!((found.interval.0 - 16.8344310).abs() < 1e-6 && (found.interval.1 - 83.1655690).abs() < 1e-6);
     let sentence = "Weakest of 2 groups under DODGE, by the correct queries that fail: south 6 of 12, north 3 of 12 (95 % for the weakest of \
-                    all 18.3 – 81.7 %)";
+                    all 16.8 – 83.2 %)";
     says(&terminal::render_in(&report, 400), &[sentence]);
 
     let saved = save(&dir, "r.json", &report);
     let over = |bound: &'static str| [saved.as_str(), "--fail-over", bound];
     gate(&dir, 0, &over("attack.DODGE.worst_group=50"));
     gate(&dir, 0, &over("attack.DODGE.worst_group=19"));
-    gate(&dir, 10, &over("attack.DODGE.worst_group=18"));
+    gate(&dir, 10, &over("attack.DODGE.worst_group=16"));
     gate(&dir, 2, &[&saved, "--fail-under", "attack.DODGE.worst_group=50"]);
     insta::assert_snapshot!(dir.told());
 }
@@ -155,7 +157,7 @@ fn a_gate_on_the_lowest_fails_beyond_chance_only() {
     let under = |bound: &'static str| [report.as_str(), "--fail-under", bound];
     gate(&dir, 0, &under("attack.ES:R.worst_class=50"));
     gate(&dir, 0, &under("attack.ES:R.worst_class=81"));
-    gate(&dir, 10, &under("attack.ES:R.worst_class=82"));
+    gate(&dir, 10, &under("attack.ES:R.worst_class=84"));
     gate(&dir, 2, &under("attack.ES:R.worst_group=50"));
     gate(&dir, 2, &under("robust_r1.worst_class=50"));
     let few = save(&dir, "few.json", &of(&[("ant", 9, 9), ("bee", 8, 6)]));

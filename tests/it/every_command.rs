@@ -3,7 +3,7 @@
 //! made after reports of exporters' users.
 
 use crate::common::models::{DIM, SIDE, Weights, grey, small, subgraph, trunk, trunk_weights};
-use crate::common::{Ran, Rng, Temp, one_line, program, ran, run, says, warning, words};
+use crate::common::{Ran, Rng, Temp, finding, one_line, program, ran, run, says, warning, words};
 use audit::data::{Dataset, Preparation};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, DType, Node, Tensor};
@@ -103,8 +103,7 @@ impl Stage {
             "doctor model.onnx --data data --max-queries 2 --steps 2 --only eight-bit -q -o doctor.json";
         run(&self.0, [&words(line), more].concat());
         let json = self.0.json("doctor.json");
-        let found = json["findings"].as_array().unwrap().iter().find(|f| f["check"] == check).unwrap();
-        let text = |key: &str| found[key].as_str().unwrap().to_string();
+        let text = |key: &str| finding(&json, check)[key].as_str().unwrap().to_string();
         (text(key), text("found"))
     }
 }

@@ -3,7 +3,8 @@
 use crate::common::models;
 use crate::common::transcript::Transcript;
 use crate::common::{
-    CPU, Ran, Temp, bundled, lasting_text, levels, load_runtime, program, ran, run, says, words,
+    CPU, Ran, Temp, bundled, distance, lasting_text, levels, load_runtime, one_line, program, ran, run, says,
+    unit, words,
 };
 use crate::report_fixture::python;
 use audit::data::{Dataset, Preparation};
@@ -78,14 +79,9 @@ fn embeddings(folder: &Temp, data: &str) -> BTreeMap<String, Vec<f64>> {
     let dataset = Dataset::open(&folder.join(data), None, None).unwrap();
     let point = |i: usize| {
         let point = model.embed(&dataset.pixels(i, &prep).unwrap().data).unwrap();
-        let length = point.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-        (dataset.items[i].id.clone(), point.iter().map(|v| f64::from(*v) / length).collect())
+        (dataset.items[i].id.clone(), unit(&point))
     };
     (0..dataset.items.len()).map(point).collect()
-}
-
-fn distance(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
 }
 
 /// Every file has its photograph's size and lies within ε. Its embedding, read by the program from the list,
@@ -344,7 +340,7 @@ fn decisions_on_pairs_are_those_of_the_written_files() {
 /// say which images the column of files has.
 #[test]
 fn the_ladder_says_which_files_it_is_about() {
-    let folder = stage();
+    let folder = Transcript::new(stage());
     let ladder = |more: &str| {
         let files = "-o r.md -o r.html -o r.json";
         let line =
@@ -357,21 +353,22 @@ fn the_ladder_says_which_files_it_is_about() {
         let size = |rung: &Value| (255.0 * rung["eps"].as_f64().unwrap() * 1e4).round() / 1e4;
         let sizes: Vec<f64> = rungs.iter().map(size).collect();
         assert_eq!(text.contains("| 0.5/255 |"), sizes.contains(&0.5), "{text}");
-        (text.contains("| as a file |"), page.contains("Dashed: the same in the file."), same, text, sizes)
+        // What the columns are.
+        folder.note(text.lines().find(|line| line.contains(", in %;")).unwrap());
+        (text.contains("| as a file |"), page.contains("Dashed: the same in the file."), same, sizes)
     };
-    let gate = || run(&folder, ["gate", "r.json", "--fail-under", "robust_r1@0.5/255=0"]);
-    let (column, curve, _, text, sizes) = ladder("");
+    let gate = ["gate", "r.json", "--fail-under", "robust_r1@0.5/255=0"];
+    let (column, curve, _, sizes) = ladder("");
     assert!(column && curve);
     assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0, 0.5, 0.25]);
-    gate().ended(0);
-    says(&text, &["the photograph itself is changed", "measured from the saved file"]);
+    run(&folder, gate).ended(0);
     assert_eq!(folder.json("r.json")["suite"]["file_column"], "file");
-    let (column, curve, same, text, sizes) = ladder("--space file");
+    let (column, curve, same, sizes) = ladder("--space file");
     assert!(!column && !curve && same);
-    says(&text, &["of the changed files, each at its own size"]);
     // No file lies between two grey levels: nothing is measured below 1/255, and a gate says so.
     assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0]);
-    says(&gate().ended(2).err, &["robust_r1@0.5/255", "a file differs from another one by 1/255 at least"]);
+    folder.refused(&gate, 2);
+    insta::assert_snapshot!(folder.told());
 }
 
 /// Each query's ε*, of images and of files, by its id.
@@ -423,18 +420,18 @@ fn the_file_column_is_that_of_attacks_on_files() {
 fn the_file_column_says_why_it_is_not_about_files() {
     let deep = image::ImageBuffer::from_fn(12, 12, |x, y| image::Luma([(x * 5000 + y) as u16]));
     let large = image::GrayImage::from_fn(2000, 1001, |x, y| image::Luma([(x + y) as u8]));
-    let images: [(image::DynamicImage, &str); 2] = [
-        (deep.into(), "0.png has more than 8 bits a channel"),
-        (large.into(), "0.png has 2000 × 1001 pixels"),
-    ];
-    for (image, why) in images {
+    let told = [image::DynamicImage::from(deep), large.into()].map(|image| {
         let folder = stage();
         image.save(folder.join("photos/class0/0.png")).unwrap();
         let line = "model.onnx --data photos --eps 8/255 --max-queries 3 --no-cache -o r.json";
-        let ran = run(&folder, words(line)).ended(0);
-        says(&ran.err, &["images of the model's size", why]);
+        let err = run(&folder, words(line)).ended(0).err;
         assert!(folder.json("r.json")["suite"]["file_column"].is_null());
-    }
+        let mut lines = err[err.find("robust R@1 as a file").expect("a note")..].lines();
+        // Its further lines are indented.
+        let first = lines.next().unwrap().to_string();
+        one_line(&lines.take_while(|line| line.starts_with(' ')).fold(first, |all, line| all + line))
+    });
+    insta::assert_snapshot!(told.join("\n"));
 }
 
 /// Evidence repeats the search in files; images without classes have the column too; a file that no program

@@ -1,8 +1,8 @@
 //! Foreign targets (`--targets`): aims and measures against NumPy (research/golden/golden_threats.py) and
 //! ONNX Runtime in Python, and that targets are identified by name, not by row.
 
-use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled, bundled_path, npy, numbers, rendered, run, says, words};
+use crate::common::transcript::{Transcript, part};
+use crate::common::{Temp, audit, bundled, bundled_path, finding, npy, numbers, rendered, run, words};
 use crate::report_fixture::python;
 use audit::columns::{self, Column};
 use audit::judge::compare::mismatches;
@@ -136,8 +136,8 @@ fn with_images() -> (Temp, String) {
 #[test]
 fn queries_are_aimed_at_foreign_targets() {
     let (folder, data) = with_images();
-    let absent = audited(&folder, "nowhere.npy", &format!("--data {data:?}")).unwrap_err();
-    says(&absent.message, &["nowhere.npy", "can't read"]);
+    let folder = Transcript::new(folder);
+    folder.note(&audited(&folder, "nowhere.npy", &format!("--data {data:?}")).unwrap_err().message);
     let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
     let page = folder.join("page.html");
@@ -153,11 +153,9 @@ fn queries_are_aimed_at_foreign_targets() {
     // A rank of 39 among 40 is 97.5 %.
     let worst = found.outcomes.iter().filter(|o| o.attack == "QA-").map(|o| o.before.rank.unwrap());
     assert!(worst.clone().all(|rank| rank == 0.0), "QA- aims at the nearest");
-    for extension in ["html", "md"] {
-        let text = rendered(&found, extension);
-        says(&text, &["ttacks aim at 40 targets of", "instead of images"]);
-    }
-    says(&report::terminal::render(&found), &["Attacks aim at 40 targets"]);
+    let texts = [rendered(&found, "html"), rendered(&found, "md"), report::terminal::render(&found)];
+    texts.iter().for_each(|text| folder.note(&part(text, "ttacks aim at", "instead of images")));
+    insta::assert_snapshot!(folder.told());
 }
 
 #[test]
@@ -182,7 +180,7 @@ fn distances_to_foreign_targets_agree_with_numpy() {
 /// image comes near them.
 #[test]
 fn the_doctor_looks_into_attacks_on_foreign_targets() {
-    let folder = Temp::new();
+    let folder = Transcript::new(Temp::new());
     let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
     folder.write("aim.yaml", "form: corrected\nattacks: [TMA, QA+]\nsteps: 8\n");
@@ -191,11 +189,11 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
     let doctor = |more: &str| run(&folder, words(&format!("doctor {model:?} {flags} {more}")));
     let found = doctor("");
     let findings = folder.json("findings.json");
-    let unbounded = findings["findings"].as_array().unwrap().iter().find(|f| f["check"] == "unbounded");
-    assert_eq!(unbounded.unwrap()["severity"], "info", "{}{}", found.out, found.err);
-    says(&unbounded.unwrap()["found"].to_string(), &["QA+, TMA not judged, as it is unknown"]);
-    let refused = doctor(&format!("--surrogate {model:?}")).ended(2);
-    says(&refused.err, &["--targets", "another embedding space", "leave one of the two out"]);
+    let unbounded = finding(&findings, "unbounded");
+    assert_eq!(unbounded["severity"], "info", "{}{}", found.out, found.err);
+    folder.note(unbounded["found"].as_str().unwrap());
+    folder.note(&doctor(&format!("--surrogate {model:?}")).ended(2).err);
+    insta::assert_snapshot!(folder.told());
 }
 
 /// The order of rows and the format of the file don't matter; other embeddings are another run; trials are
@@ -203,7 +201,7 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
 #[test]
 #[ignore = "slow"]
 fn names_say_what_a_target_is() {
-    let folder = Temp::new();
+    let folder = Transcript::new(Temp::new());
     let (names, values) = targets(128);
     let first = parquet(&folder, "a.parquet", &names, &values);
     let whole = audited(&folder, &first, "").unwrap();
@@ -225,18 +223,17 @@ fn names_say_what_a_target_is() {
     assert!(again.outcomes.len() == 18 && again.outcomes.iter().all(|o| whole.outcomes.contains(o)));
     let suite = folder.join("aim.yaml");
     let without = format!("{:?} --suite {suite:?}", bundled("plain.onnx"));
-    let refused = audit(&words(&format!("{without} --trials {saved:?}"))).unwrap_err().message;
-    says(&refused, &["no image is called `a photo of"]);
+    folder.note(&audit(&words(&format!("{without} --trials {saved:?}"))).unwrap_err().message);
     let images = audit(&words(&format!("{without} --strong-sample off"))).unwrap();
     let images = folder.file("images.json", serde_json::to_string(&images).unwrap());
-    let mixed = audited(&folder, &first, &format!("--trials {images:?}")).unwrap_err().message;
-    says(&mixed, &["is no foreign target", "(--targets)"]);
+    folder.note(&audited(&folder, &first, &format!("--trials {images:?}")).unwrap_err().message);
+    insta::assert_snapshot!(folder.told());
 }
 
 /// A hub for foreign queries: crafted on some targets, measured on the others.
 #[test]
 fn hubs_capture_foreign_queries() {
-    let folder = Temp::new();
+    let folder = Transcript::new(Temp::new());
     let (names, values) = targets(128);
     let file = parquet(&folder, "texts.parquet", &names, &values);
     let suite = folder.file("hub.yaml", "form: corrected\nattacks: [HUB s=10]\nmax_queries: 2\neffort: 1\n");
@@ -251,11 +248,10 @@ fn hubs_capture_foreign_queries() {
     }
     let row = found.attacks.iter().find(|a| a.code == "HUB:S").unwrap();
     assert!(row.after > row.before, "the attack works on its sample");
-    let class = audit(&words(&format!("{line} --hub-class class00"))).unwrap_err().message;
-    says(&class, &["--targets", "no class"]);
+    folder.note(&audit(&words(&format!("{line} --hub-class class00"))).unwrap_err().message);
     folder.write("report.json", serde_json::to_string(&found).unwrap());
-    let bundle = run(&folder, words("report report.json --bundle e.zip")).ended(2);
-    says(&bundle.err, &["--bundle"]);
+    folder.note(&run(&folder, words("report report.json --bundle e.zip")).ended(2).err);
+    insta::assert_snapshot!(folder.told());
 }
 
 /// Every error has the file, the row and the next step.

@@ -122,7 +122,8 @@ fn what_is_made_of_one_net_is_refused_for_the_other() {
     dir.write("other/model.onnx", &first.model);
     dir.write(&format!("other/{}", Encoded::WEIGHTS), &first.weights);
     audit(&["--surrogate", "other/model.onnx", "-o", "c.json"]).ended(0);
-    audit(&["--baseline", "a.json", "--max-drop", "benign.r1=100", "-o", "d.json"]).ended(0);
+    // Scores of 3 queries are undecided.
+    audit(&["--baseline", "a.json", "--max-drop", "benign.r1=100", "-o", "d.json"]).ended(10);
     let sha256 = by_hand(&first.model, &[&first.weights]);
     assert_eq!(dir.json("c.json")["suite"]["surrogate"]["sha256"], sha256.as_str());
     assert_eq!(dir.json("d.json")["gate"]["baseline"]["sha256"], sha256.as_str());

@@ -164,13 +164,7 @@ fn a_card_is_written_once_and_read() {
 #[test]
 fn a_card_does_not_state_what_was_assumed() {
     let dir = Temp::new();
-    let nodes = vec![
-        Node::new("Conv", &["image", "kernel"], "map").with("kernel_shape", Attr::Ints(vec![3, 3])),
-        Node::new("GlobalAveragePool", &["map"], "mean"),
-        Node::new("Flatten", &["mean"], "embedding"),
-    ];
-    let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[8, 3, 3, 3], 0.3));
-    graph.inputs = vec![value("image", free(), &[3, 96, 96])];
+    let graph = models::colour();
     dir.write("model.onnx", graph.encode());
     run(&dir, ["inspect", "model.onnx", "--write-card"]).ended(0);
     let card = dir.text("model.yaml");
@@ -383,24 +377,6 @@ fn queries_that_are_right_are_preferred_on_request() {
     assert!(stated.contains("100 of 960 queries, correct ones first"), "{stated}");
     let idle = audit("--sample correct").ended(2);
     says(&idle.err, &["--sample correct", "--max-queries"]);
-}
-
-#[test]
-fn a_misspelt_command_is_no_model() {
-    let dir = Transcript::new(Temp::new());
-    for line in [
-        "rnu",
-        // Whatever follows the command.
-        "inspct model.onnx",
-        "rnu --suite ars model.onnx",
-        // Errors within a command are reported as such.
-        "inspect --nothing",
-        // A word that looks like a path is one.
-        "rnu.onnx",
-    ] {
-        dir.refused(&words(line), 2);
-    }
-    insta::assert_snapshot!(dir.told());
 }
 
 #[test]

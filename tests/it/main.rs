@@ -1,5 +1,5 @@
 //! The behaviour of `audit`, through the program and the public interface of the library, in one binary,
-//! which is linked once. `cargo test --test it gate` runs the tests of `gate.rs`.
+//! which is linked once. `cargo test --test it gate` runs the tests of `gate/`.
 //!
 //! These tests run in threads of one process. A test that needs other environment variables, another current
 //! folder, a signal or a limit of memory starts the program instead. Tests that can't share a process with
@@ -29,9 +29,12 @@ mod engines;
 mod every_command;
 mod extension;
 mod file_space;
+#[cfg(unix)]
+mod files_kept;
 mod foreign;
 mod gate;
 mod gate_ci;
+mod gate_reasons;
 mod geometry;
 mod golden;
 mod golden_replay;
@@ -47,6 +50,7 @@ mod load;
 mod load_operators;
 #[cfg(unix)]
 mod long_runs;
+mod merged_and_swept;
 mod metrics;
 mod models;
 mod next_steps;

@@ -430,12 +430,6 @@ fn rounding(levels: f32, more: Vec<Node>, seen: &str) -> Graph {
     grey(nodes, trunk_weights(Weights::new(1), "", 1).floats("levels", &[], &[levels]))
 }
 
-#[test]
-fn a_gradient_of_zero_is_not_audited() {
-    let zero = ["gradient is zero", "look robust", "Round \"rounded\""];
-    distrusted(&rounding(255.0, vec![], "rounded"), &zero);
-}
-
 /// Half of the image passes through rounding to 1/2000, which finite differences see and the gradient does
 /// not.
 #[test]

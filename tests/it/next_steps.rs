@@ -1,7 +1,10 @@
 //! The next steps of a report can be pasted into a shell: flags exist, paths are the audit's own, and nothing
 //! is overwritten.
 
-use crate::common::models::{Weights, free, grey, images, small, subgraph, trunk, trunk_weights, value};
+use crate::common::models::{
+    Weights, colour, free, grey, images, small, subgraph, trunk, trunk_weights, value,
+};
+use crate::common::transcript::{Transcript, unmeasured};
 use crate::common::{Temp, bundled, program, ran, says};
 use audit::command::Cli;
 use audit::record::reason::REASONS;
@@ -140,25 +143,14 @@ fn steps_on_own_images_run() {
     // Few queries, and a page with the first name that the strong search would use.
     let line = format!("{OWN} 'my model'\\''s-robust.html' --max-queries 4");
     let found = advised(&dir, &line, true);
-    let strong = command(&found, "--suite robust");
-    says(&strong, &["'my model'\\''s.onnx'", "--data 'my photos'", "--mean 0 --std=1", "--max-queries 30"]);
-    says(&strong, &["-o 'my model'\\''s-robust-2.html'"]);
-    assert!(["--no-cache", " -q", "--eps"].iter().all(|flag| !strong.contains(flag)), "{strong}");
-    says(&command(&found, "audit doctor"), &["--data 'my photos'"]);
+    insta::assert_snapshot!([command(&found, "--suite robust"), command(&found, "audit doctor")].join("\n"));
 }
 
 /// A page states the assumptions about pixels, and the command that shows them.
 #[test]
 fn what_was_assumed_is_to_be_stated() {
     let dir = folder();
-    let nodes = vec![
-        Node::new("Conv", &["image", "kernel"], "map").with("kernel_shape", vec![3i64, 3]),
-        Node::new("GlobalAveragePool", &["map"], "mean"),
-        Node::new("Flatten", &["mean"], "embedding"),
-    ];
-    let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[8, 3, 3, 3], 0.3));
-    graph.inputs = vec![value("image", free(), &[3, 96, 96])];
-    dir.write("colour.onnx", graph.encode());
+    dir.write("colour.onnx", colour().encode());
     dir.write("own.yaml", "form: corrected\nattacks: [ES]\nsteps: 1\n");
     let line = "audit colour.onnx --data 'my photos' --suite own.yaml --channels bgr --max-queries 2 --strong-sample off -q -o a.html \
                 --allow-untrusted";
@@ -173,23 +165,24 @@ fn what_was_assumed_is_to_be_stated() {
 /// The strong search and the doctor keep the bounds of perturbations, whoever stated them.
 #[test]
 fn steps_keep_the_bounds() {
-    let dir = folder();
+    let dir = Transcript::new(folder());
     // No score, so the verdict stays open.
     dir.write("own.yaml", "form: corrected\nattacks: [ES]\nsteps: 4\n");
-    for (flags, kept) in [
-        ("--suite own.yaml --eps 10/255", "--eps 10/255"),
-        ("--suite own.yaml --norm l2 --eps 1.5", "--norm l2 --eps 1.5"),
-        ("--suite own.yaml --patch 0.1", "--patch 0.1 --eps 1"),
-        ("--suite panum", "--eps 0.01"),
-        ("--suite minimum-l2 --steps 30", "--norm l2 --eps 10"),
-        ("--suite own.yaml --gradient estimate", "--gradient estimate"),
+    for flags in [
+        "--suite own.yaml --eps 10/255",
+        "--suite own.yaml --norm l2 --eps 1.5",
+        "--suite own.yaml --patch 0.1",
+        "--suite panum",
+        "--suite minimum-l2 --steps 30",
+        "--suite own.yaml --gradient estimate",
     ] {
         let line = format!("{OWN} a.html --max-queries 3 --strong-sample off {flags}");
         let found = advised(&dir, &line, false);
-        says(&command(&found, "--suite robust"), &[kept]);
         let doctor = command(&found, "audit doctor");
         flags.split(' ').for_each(|word| says(&doctor, &[word]));
+        dir.note(&format!("{flags}\n{}\n{doctor}", command(&found, "--suite robust")));
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 /// A model named like a file of the trainer. The page advises no command of the trainer, which may not be
@@ -197,22 +190,23 @@ fn steps_keep_the_bounds() {
 #[test]
 #[ignore = "slow"]
 fn a_model_called_hardened_is_not_written_over() {
-    let dir = folder();
+    let dir = Transcript::new(folder());
     std::fs::copy(bundled("hardened.onnx"), dir.join("hardened.onnx")).unwrap();
     let line =
         "audit hardened.onnx --suite smoke --steps 32 --max-queries 40 --strong-sample 40 -q -o a.html";
     let found = advised(&dir, line, true);
-    let robust = command(&found, "--suite robust");
-    says(&robust, &["audit --suite robust hardened.onnx", "-o hardened-smallest.html"]);
+    dir.note(&command(&found, "--suite robust"));
     let texts: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).collect();
-    says(&texts.join("\n"), &["Harden the model", "docs/training.md", "`--trials`", "add `--data`"]);
+    dir.note(&unmeasured(&texts.join("\n")));
     // The same model withstands a smaller ε. The strong search on all queries takes too long for a test.
     let line =
         "audit hardened.onnx --suite smoke --max-queries 60 --strong-sample 60 --eps 8/255 -q -o a.html";
     let found = advised(&dir, line, false);
     let gate = command(&found, "--fail-under");
-    says(&gate, &["--suite smoke", "--max-queries 60", "--strong-sample 60", "--eps 8/255"]);
-    says(&command(&found, "--suite robust"), &["--eps 8/255 --max-queries 960 -o hardened-robust.html"]);
+    // The bound follows from what was measured.
+    dir.note(gate.split_once(" --fail-under ").unwrap().0);
+    dir.note(&command(&found, "--suite robust"));
+    insta::assert_snapshot!(dir.told());
     let (code, said) = pasted(&dir, &gate);
     assert_eq!(code, Some(0), "{gate}: {said}");
     says(&said, &["gate passed"]);
@@ -252,7 +246,7 @@ fn the_step_of_inspect_runs() {
     let found: serde_json::Value = serde_json::from_str(&said).unwrap();
     let next: Vec<&str> = found["next"].as_array().unwrap().iter().filter_map(|n| n.as_str()).collect();
     let line = next.iter().find(|line| line.starts_with("audit ")).unwrap();
-    says(line, &["--mean 0 --std 1", "--max-queries 50", "-o 'my model'\\''s-audit-2.html'"]);
+    insta::assert_snapshot!(line);
     let own = format!("{line} --data 'my photos'");
     let (code, said) = pasted(&dir, &own);
     assert!(matches!(code, Some(0 | 12)), "{own}: {said}");
@@ -400,7 +394,7 @@ fn every_refusal_names_a_command_that_works() {
 /// If no flag makes the file auditable, the refusal names the obstacle in the file, and no command.
 #[test]
 fn refusals_without_a_command_say_what_is_in_the_way() {
-    let dir = Temp::new();
+    let dir = Transcript::new(Temp::new());
     let of = |shape: &[i64]| {
         let mut graph = small();
         graph.inputs = vec![value("image", free(), shape)];
@@ -414,24 +408,35 @@ fn refusals_without_a_command_say_what_is_in_the_way() {
     namesakes.nodes.iter_mut().for_each(|node| node.name = "node".into());
     let mut texts = of(&[8]);
     texts.inputs[0].dtype = DType::I64;
-    let beside = "With --input image: needs other inputs beside the images";
-    for (graph, words) in [
-        (of(&[4, 3, 12, 12]), &["five dimensions, as of the frames of a video", "embeds one frame"][..]),
-        (of(&[6, 12, 12]), &["6 channels, and images have 1 or 3", "these channels of an image"]),
-        (of(&[12, 12, 4]), &["4 channels, and images have 1 or 3"]),
-        (of(&[144]), &["image [batch, 144]: 2 dimensions, and images have 4", "[N, C, H, W]"]),
-        (texts, &["2 dimensions", "its image encoder"]),
-        (masked, &["several inputs look like images", beside]),
-        (namesakes, &["several nodes are called \"node\"", "node.name = \"\""]),
+    for (what, graph) in [
+        ("five dimensions", of(&[4, 3, 12, 12])),
+        ("six channels", of(&[6, 12, 12])),
+        ("four channels", of(&[12, 12, 4])),
+        ("two dimensions", of(&[144])),
+        ("texts", texts),
+        ("an input that is no image", masked),
+        ("nodes of one name", namesakes),
     ] {
         dir.write("m.onnx", graph.encode());
+        let mut reasons: Vec<String> = Vec::new();
         for flags in ["", "grad -o g.onnx", "embed -o e.parquet", "inspect --json"] {
             let (code, said) = pasted(&dir, &format!("audit {flags} m.onnx"));
             assert_eq!(code, Some(3), "{flags}: {said}");
-            says(&said.replace("\\\"", "\""), words);
             assert!(!said.contains("fix:"), "{flags}: {said}");
+            let reason = match said.split_once("audit: ") {
+                Some((_, reason)) => reason.trim_end().to_string(),
+                None => serde_json::from_str::<serde_json::Value>(&said).unwrap()["problem"]
+                    .as_str()
+                    .expect("a problem")
+                    .to_string(),
+            };
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
         }
+        dir.note(&format!("# {what}\n{}", reasons.join("\n")));
     }
+    insta::assert_snapshot!(dir.told());
 }
 
 /// All sources of the program.

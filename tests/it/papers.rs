@@ -290,7 +290,6 @@ fn the_evidence_of_a_named_class_is_confirmed() {
 /// which images are unrecognisable. Robust R@1 is always shown with its ε.
 #[test]
 fn the_verdict_of_the_smallest_perturbations_is_their_median() {
-    crate::common::load_runtime();
     let few = "--max-queries 16 --strong-sample 16";
     let report = line_audited(&format!("--suite minimum {few} --fail-under robust_r1=1"));
     let found = report.smallest.as_ref().unwrap();

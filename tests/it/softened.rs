@@ -54,6 +54,7 @@ fn largest(g: &[f32]) -> f32 {
 }
 
 fn opened(temp: &Temp, name: &str, graph: &Graph) -> Model {
+    load_runtime();
     let path = temp.write(&format!("{name}.onnx"), graph.encode());
     Model::open(&path, &Card::default(), CPU, Some(BATCH)).unwrap()
 }
@@ -77,7 +78,6 @@ fn towards(worker: &mut dyn Differentiable, x: &[f32], aims: &Array2<f32>) -> Ve
 /// be expected if a mask turns grey into black and white.
 #[test]
 fn masks_hide_the_gradient_and_softened_passes_find_it() {
-    load_runtime();
     let temp = Temp::new();
     let graph = Graph::load(&bundled("plain.onnx")).unwrap();
     let [x, aims] = images_and_aims();
@@ -110,7 +110,6 @@ fn masks_hide_the_gradient_and_softened_passes_find_it() {
 /// If nothing is masked, the rectifiers' leak is all that softening changes.
 #[test]
 fn an_unmasked_model_keeps_its_gradient() {
-    load_runtime();
     let temp = Temp::new();
     let mut model = opened(&temp, "plain", &Graph::load(&bundled("plain.onnx")).unwrap());
     let [x, aims] = images_and_aims();
@@ -128,7 +127,6 @@ fn an_unmasked_model_keeps_its_gradient() {
 /// aims.
 #[test]
 fn an_attack_along_a_softened_gradient_gets_further() {
-    load_runtime();
     let temp = Temp::new();
     let graph = Graph::load(&bundled("plain.onnx")).unwrap();
     let [x, aims] = images_and_aims();
@@ -166,7 +164,6 @@ fn an_attack_along_a_softened_gradient_gets_further() {
 
 #[test]
 fn softened_workers_are_as_the_models_own() {
-    load_runtime();
     let temp = Temp::new();
     let graph = Graph::load(&bundled("plain.onnx")).unwrap();
     let mut model = opened(&temp, "masked", &Mask::named("where-leak").apply(&graph));
@@ -193,7 +190,6 @@ fn softened_workers_are_as_the_models_own() {
 /// images are still measured by the model.
 #[test]
 fn a_surrogate_sees_the_net_behind_a_saturated_operator() {
-    load_runtime();
     let temp = Temp::new();
     let graph = Graph::load(&bundled("hardened.onnx")).unwrap();
     let [x, aims] = images_and_aims();
@@ -220,7 +216,6 @@ fn a_surrogate_sees_the_net_behind_a_saturated_operator() {
 
 #[test]
 fn there_is_no_softened_pass_where_it_would_be_the_exact_one() {
-    load_runtime();
     let temp = Temp::new();
     let nodes = vec![Node::new("Flatten", &["image"], "f"), Node::new("MatMul", &["f", "w"], "embedding")];
     let linear = grey(nodes, Weights::new(1).normal("w", &[SIDE * SIDE, 8], 0.1));

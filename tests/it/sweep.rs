@@ -1,8 +1,8 @@
 //! `audit sweep`: each point is the audit with the same settings, and an interrupted sweep is resumed.
 
 use crate::common::models::stage;
-use crate::common::transcript::Transcript;
-use crate::common::{Ran, Temp, run, says, words};
+use crate::common::transcript::{Transcript, readable};
+use crate::common::{Ran, Temp, one_line, run, says, words};
 use audit::command::Command;
 use audit::feature::sweep;
 use audit::feature::sweep::{Sweep, SweepPoint};
@@ -103,29 +103,36 @@ fn seeds_vary_and_are_summed_up() {
     // Without several seeds there is no mean.
     let one = swept(&dir, &["--over", "seed=3", "--strong-sample", "off"]).unwrap();
     assert!(!sweep::terminal(&one).contains("±"), "{}", sweep::terminal(&one));
-    let wrong = swept(&dir, &["--over", "seed=1.5"]).unwrap_err().message;
-    says(&wrong, &["--over seed=1.5", "no whole number"]);
+}
+
+/// The error at the end of what a run printed.
+fn error(of: &Ran) -> &str {
+    &of.err[of.err.rfind("audit: ").expect("an error")..]
+}
+
+/// The lines on points, and on trials that an earlier run finished.
+fn resumed(of: &Ran) -> String {
+    let told = |line: &&str| line.starts_with("point ") || line.contains("are done already");
+    of.err.lines().filter(told).collect::<Vec<_>>().join("\n")
 }
 
 /// The second point can't begin, because a folder is at the path of its journal. The first one's trials are
 /// kept.
 #[test]
 fn a_sweep_that_was_broken_off_goes_on() {
-    let dir = bench();
+    let dir = Transcript::new(bench());
     // Four attacks on 30 queries and no others.
     let run = |out: &str, more: &str| {
         let flags = format!("--strong-sample off --over eps=2/255,8/255 -o {out} --progress plain");
         program_swept(&dir, &format!("{flags} {more}"))
     };
     std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
-    let broken = run("a.json", "").ended(2);
-    says(&broken.err, &["a.json.journal.2", "expected a file"]);
+    dir.note(error(&run("a.json", "").ended(2)));
     assert!(dir.join("a.json.journal.1").is_file() && !dir.join("a.json").exists());
     std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
-    let again = run("a.json", "");
-    says(&again.err, &["with 120 finished trials", "--resume"]);
-    let resumed = run("a.json", "--resume").ended(0);
-    says(&resumed.err, &["120 of 120 trials are done already", "point 2 of 2: eps=8/255"]);
+    dir.note(error(&run("a.json", "")));
+    dir.note(&resumed(&run("a.json", "--resume").ended(0)));
+    insta::assert_snapshot!(dir.told());
     run("b.json", "").ended(0);
     let lasting = |name: &str| {
         let mut value = dir.json(name);
@@ -143,34 +150,43 @@ fn a_sweep_that_was_broken_off_goes_on() {
 /// and keeps the journals.
 #[test]
 fn a_grid_that_has_grown_goes_on() {
-    let dir = bench();
+    let dir = Transcript::new(bench());
     let run = |flags: &str| {
         program_swept(&dir, &format!("--strong-sample off -o a.json --progress plain --over {flags}"))
     };
     std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
     run("eps=2/255,8/255").ended(2);
     std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
-    let other = run("eps=0.1,2/255 --resume").ended(2);
-    let differs = "alpha: 0.00030557677 and 0.003896104; in eps";
-    says(&other.err, &["a.json.journal.1 is the journal of another run", differs]);
+    dir.note(error(&run("eps=0.1,2/255 --resume").ended(2)));
     let grown = run("eps=2/255,8/255,0.1 --resume").ended(0);
-    says(&grown.err, &["120 of 120 trials are done already", "point 3 of 3: eps=0.1"]);
+    dir.note(&resumed(&grown));
+    insta::assert_snapshot!(dir.told());
     assert_eq!(grown.err.matches("gallery: 100 %").count(), 1, "{}", grown.err);
     assert_eq!(dir.json("a.json")["points"].as_array().unwrap().len(), 3);
 }
 
 #[test]
 fn tables_and_curves_are_written() {
-    let dir = bench();
+    let dir = Transcript::new(bench());
     let files = "-q -o s.html -o s.csv -o s.json";
     let done = program_swept(&dir, &format!("--over eps=2/255,8/255 --over steps=1,2 {files}")).ended(0);
-    says(&done.out, &["over eps, steps", "8/255", "GTT"]);
     let (html, csv) = (dir.text("s.html"), dir.text("s.csv"));
+    // What was swept, the tables' columns and captions, and the page's lines without numbers.
+    let (what, tables) = done.out.split_once("\nwithout an attack: ").unwrap();
+    let captions = ["in brackets", "terms under", "what attacked"];
+    let about = |line: &&str| line.contains(" eps ") || captions.iter().any(|words| line.starts_with(words));
+    let page = readable(&html);
+    let measured = |line: &str| line.replace("95 %", "").contains(|c: char| c.is_ascii_digit());
+    let text = page.lines().filter(|line| !measured(line));
+    dir.note(&one_line(what));
+    tables.lines().filter(about).for_each(|line| dir.note(&one_line(line)));
+    dir.note(&text.collect::<Vec<_>>().join("\n"));
+    insta::assert_snapshot!(dir.told());
     // Robust R@1 and five terms, each with a plot of two curves of two points.
     assert_eq!((html.matches("<polyline").count(), html.matches("<circle").count()), (12, 24));
     let plots: Vec<&str> = html.split("aria-label=\"").skip(1).filter_map(|t| t.split('"').next()).collect();
     assert_eq!(plots[0], "R1 along eps");
-    says(&html, &["One plot for each attack, along eps", "steps=2"]);
+    says(&html, &["steps=2"]);
     // The plots are 340 wide. A value's name is centred below its position, and its letters are about 6 wide.
     let ends: Vec<f64> = (html.split("<text x=\"").skip(1))
         .filter_map(|text| text.split_once("\" y=\"214\" text-anchor=\"middle\">"))
@@ -186,8 +202,7 @@ fn tables_and_curves_are_written() {
     let robust = found.points[3].scores.robust_r1.as_ref().unwrap();
     let (low, high) = robust.interval.unwrap();
     let within = format!("{:.1} ({:.1} – {:.1})", robust.value, low, high);
-    says(&done.out, &["robust R@1", &within, "robust R@1 of 30"]);
-    says(&done.out, &["α in proportion to ε (0.01176 at 0.30196)"]);
+    says(tables, &["8/255", &within]);
     says(&html, &[&within]);
     let whole = &found.points[3].suite;
     let expected = [
@@ -203,15 +218,15 @@ fn tables_and_curves_are_written() {
     assert_eq!(last, expected.each_ref().map(String::as_str));
     // Every finding of every point is on the page, and its id in the terminal.
     for finding in found.points.iter().flat_map(|p| &p.warnings) {
-        says(&done.out, &[&format!("{} [{}]", finding.severity.word(), finding.id)]);
+        says(tables, &[&format!("{} [{}]", finding.severity.word(), finding.id)]);
         says(&html, &[&format!("<code>{}</code>", finding.id)]);
     }
     let cells: Vec<&str> = row.split(',').skip(9).collect();
     let numbers = [after.r1, after.map, after.map_at_r, after.map_at_c, after.nmi.unwrap()];
     assert_eq!(cells[..5], numbers.map(|v| v.to_string()).each_ref().map(String::as_str));
     assert_eq!(cells[5], "", "no search for the smallest perturbations");
-    says(&done.out, &["what attacked queries find", "mAP@R", &format!("{:.1}", after.map_at_c)]);
-    says(&html, &["What do attacked queries find?", &format!("{:.1}", after.map_at_c)]);
+    says(tables, &[&format!("{:.1}", after.map_at_c)]);
+    says(&html, &[&format!("{:.1}", after.map_at_c)]);
     // The median of the smallest perturbations.
     dir.write("suite.yaml", "form: corrected\nattacks: [MIN]\nschedule: bisection\nsteps: 40\n");
     let flags = "--strong-sample off --over eps=0.0001,0.5 -q -o m.csv -o m.json";
@@ -234,6 +249,7 @@ fn grids_that_mean_nothing_are_refused() {
         "--over eps=1/255 --eps 2/255",
         "--over eps=2",
         "--over steps=0",
+        "--over seed=1.5",
         "--over eps=",
         "--over eps=1/255,8/255 --alpha 3/255",
     ] {

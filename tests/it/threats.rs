@@ -1,8 +1,10 @@
 //! Threats beyond the published suites, as users meet them: perturbations bounded by a length, and within a
 //! mask or a patch.
 
-use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled, bundled_path, numbers, one_line, rendered, run, says, words};
+use crate::common::transcript::{Transcript, part};
+use crate::common::{
+    Temp, as_json, audit, bundled, bundled_path, finding, numbers, one_line, rendered, run, says, words,
+};
 use audit::judge::compare::mismatches;
 use audit::record::Report;
 use audit::record::{Form, Metric};
@@ -78,10 +80,12 @@ fn the_strong_search_and_the_doctor_keep_to_the_bounds() {
     assert!(mask.ends_with("half.png"), "the path in a suite is relative to the suite");
     let flags = "--suite one.yaml --max-queries 2 --steps 10 -q -o findings.json";
     let found = run(&folder, words(&format!("doctor {model:?} {flags}")));
-    let findings = folder.json("findings.json")["findings"].to_string();
+    let findings = folder.json("findings.json");
     says(&one_line(&found.out), &["ε 1.50000 (l2) within the mask"]);
-    says(&findings, &["with ε = 28 and 40 steps", " ε/10: "]);
-    assert!(!findings.contains("/255"), "{findings}");
+    for (check, words) in [("unbounded", "with ε = 28 and 40 steps"), ("step-size", " ε/10: ")] {
+        says(finding(&findings, check)["found"].as_str().unwrap(), &[words]);
+    }
+    assert!(!findings["findings"].to_string().contains("/255"), "{findings}");
 }
 
 /// The check of the evidence shows where images changed.
@@ -101,7 +105,7 @@ fn evidence_holds_the_masks() {
 /// ball.
 #[test]
 fn the_step_size_follows_eps() {
-    let folder = Temp::new();
+    let folder = Transcript::new(Temp::new());
     let small = audited(&folder, "--eps 1/255").unwrap();
     let from = small.suite.alpha_scaled_from.unwrap();
     let near = |a: f32, b: f32| (a / b - 1.0).abs() < 1e-5;
@@ -110,8 +114,7 @@ fn the_step_size_follows_eps() {
     let scaled = "α 0.00015, 8 steps, α in proportion to ε (0.01176 at 0.30196)";
     says(&report::terminal::render_in(&small, 300), &[scaled]);
     says(&rendered(&small, "html"), &[scaled]);
-    let json: Value = serde_json::from_str(&rendered(&small, "json")).unwrap();
-    assert!(json["suite"]["alpha_scaled_from"]["eps"].is_number());
+    assert!(as_json(&small, "json")["suite"]["alpha_scaled_from"]["eps"].is_number());
     // At the protocol's ε there is no note, and no difference.
     for eps in ["", "--eps 77/255"] {
         let usual = audited(&folder, eps).unwrap();
@@ -123,10 +126,9 @@ fn the_step_size_follows_eps() {
     assert_eq!((&stated.outcomes, stated.suite.alpha_scaled_from), (&small.outcomes, None));
     let long = audited(&folder, "--eps 1/255 --alpha 3/255").unwrap_err();
     assert_eq!(long.exit, audit::Exit::Usage);
-    let larger = "0.01176 (3.0/255) is larger than ε, 0.00392 (1.0/255)";
-    says(&long.message, &["--alpha", larger, "Leave --alpha out"]);
-    let long = audited(&folder, "--norm l2 --eps 1 --alpha 2").unwrap_err();
-    says(&long.message, &["--alpha", "2.00000 is larger than ε, 1.00000"]);
+    folder.note(&long.message);
+    folder.note(&audited(&folder, "--norm l2 --eps 1 --alpha 2").unwrap_err().message);
+    insta::assert_snapshot!(folder.told());
 }
 
 /// Impossible combinations are refused by name, with the next step.
@@ -199,7 +201,7 @@ fn captured_shares_agree_with_numpy() {
 #[test]
 #[ignore = "slow"]
 fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
-    let folder = Temp::new();
+    let folder = Transcript::new(Temp::new());
     let model = bundled_path("plain.onnx");
     let suite = folder.file("hubs.yaml", "form: corrected\nattacks: [HUB s=40]\nmax_queries: 2\neffort: 1\n");
     let args = [model.as_str(), "--suite", &suite, "--strong-sample", "off"];
@@ -224,7 +226,8 @@ fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
     assert_eq!(found.gate.as_ref().unwrap().checks[0].metric, "attack.HUB:10");
     for extension in ["html", "md"] {
         let text = rendered(&found, extension);
-        says(&text, &["HUB:10", "crafted on at most 40 queries", "measured on the others"]);
+        says(&text, &["HUB:10"]);
+        folder.note(&part(&text, "ubs: 2 images", "captures by chance"));
     }
     says(&report::terminal::render(&found), &["HUB:1"]);
     // Queries of one class: its images are no candidates, and the run differs from that of all queries.
@@ -234,16 +237,15 @@ fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
     assert!(of_class.outcomes.iter().all(|o| o.targets.iter().all(|t| of_class.labels[t] == class)));
     assert!(of_class.outcomes.iter().all(|o| of_class.labels[&o.query] != class));
     assert!(mismatches(&found, &of_class).join("; ").contains("hub class: all and "));
-    let unknown = run(&["--hub-class", "nobody"]).unwrap_err().message;
-    says(&unknown, &["--hub-class nobody", "none of the 48 classes"]);
-    let idle = audit(&[&model, "--hub-class", &class]).unwrap_err().message;
-    says(&idle, &["--hub-class", "no HUB", "--suite hub"]);
+    folder.note(&run(&["--hub-class", "nobody"]).unwrap_err().message);
+    folder.note(&audit(&[&model, "--hub-class", &class]).unwrap_err().message);
+    insta::assert_snapshot!(folder.told());
 }
 
 /// A universal perturbation from end to end. A part of the run crafts the same perturbations.
 #[test]
 fn a_universal_perturbation_is_measured_on_the_queries_that_are_left() {
-    let folder = Temp::new();
+    let folder = Transcript::new(Temp::new());
     let model = bundled_path("plain.onnx");
     let suite = folder.file("all.yaml", "form: corrected\nattacks: [UAP]\nschedule: adaptive\nsteps: 5\n");
     let args = [model.as_str(), "--suite", &suite, "--strong-sample", "off"];
@@ -259,7 +261,8 @@ fn a_universal_perturbation_is_measured_on_the_queries_that_are_left() {
     assert_eq!(found.gate.as_ref().unwrap().checks[0].metric, "attack.UAP:R");
     for extension in ["html", "md"] {
         let text = rendered(&found, extension);
-        says(&text, &["UAP:R", "each crafted on 100 queries", "other 560"]);
+        says(&text, &["UAP:R"]);
+        folder.note(&part(&text, "niversal perturbations: ", "under one of them"));
     }
     let part = run(&["--partition", "hash:1/4"]).unwrap();
     assert!(part.outcomes.len() > 80 && part.outcomes.len() < 200);
@@ -267,6 +270,6 @@ fn a_universal_perturbation_is_measured_on_the_queries_that_are_left() {
         assert_eq!(Some(o), found.outcomes.iter().find(|whole| whole.query == o.query));
     }
     let strong = folder.file("strong.yaml", "form: corrected\nattacks: [UAP]\neffort: 1\n");
-    let refused = audit(&[&model, "--suite", &strong]).unwrap_err().message;
-    says(&refused, &["line 2", "UAP has one perturbation for many queries", "schedule: adaptive"]);
+    folder.note(&audit(&[&model, "--suite", &strong]).unwrap_err().message);
+    insta::assert_snapshot!(folder.told());
 }

@@ -1,6 +1,7 @@
 //! Python: the user's own, for fetching and unpacking, and `target/python`, where PyTorch and its exporters
 //! live.
 
+use crate::package;
 use crate::project::{Error, Result, Since, file, output, root, run, shown, target};
 use std::{
     fs,
@@ -94,22 +95,15 @@ pub fn environment() -> Result<PathBuf> {
     let list = root().join("tools/requirements.txt");
     let wanted = file("read", &list, fs::read_to_string(&list))?;
     let folder = target()?.join("python");
-    let python = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
-    // The stamp is the list itself: whoever wonders what is installed can read it.
+    let python = package::environment(&folder)?;
+    // The stamp is the list itself: whoever wonders what is installed can read it. An environment that was
+    // made anew has none.
     let stamp = folder.join("requirements.txt");
-    let has_pip = pip(&python).is_ok();
-    if has_pip && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         println!("Python: {} has what {} lists", shown(&folder), shown(&list));
         return Ok(python);
     }
 
-    if !has_pip {
-        run(Command::new(find()?).args(["-m", "venv", "--clear"]).arg(&folder)).map_err(|error| {
-            error.then(
-                "if venv or ensurepip is missing, install it (Debian, Ubuntu: apt install python3-venv)",
-            )
-        })?;
-    }
     println!("Python: installing {} into {} (5 GB, a few minutes)", shown(&list), shown(&folder));
     let mut install = pip(&python)?;
     install.args(["install", "--quiet", "--no-deps", "--only-binary=:all:", "--requirement"]).arg(&list);

@@ -67,7 +67,7 @@ impl Plan {
     /// The search for the ladder's file column in the files of queries that the search at the model's input
     /// makes wrong; `None` if there is none.
     pub fn in_files(&self, objective: &Objective) -> Option<Plan> {
-        let another = 255.0 * self.eps >= 1.0 - 1e-5;
+        let another = 255.0 * self.eps >= 1.0 - 1e-3;
         let has_file_column = self.in_files && self.space == Space::Input && self.ball.is_box && another;
         self.ladder_of(objective).filter(|_| has_file_column).map(|_| Plan {
             space: Space::File,
@@ -184,8 +184,8 @@ impl Plan {
 
     /// Upper bound on the forward passes of all workers for an attack on `queries` queries.
     pub fn most_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
-        match (self.strong(objective), objective.shared) {
-            (Some(effort), _) => {
+        match self.strong(objective) {
+            Some(effort) => {
                 let descent = self
                     .ladder_of(objective)
                     .map_or(0, |_| ladder::passes(self.rungs().len(), queries, room));
@@ -194,13 +194,21 @@ impl Plan {
                     + descent
                     + self.most_passes_in_files(objective, queries, room)
             }
+            None => self.passes_of_one_search(objective, queries, room),
+        }
+    }
+
+    /// Upper bound on the forward passes of all workers for one search on each of `queries` queries, instead
+    /// of the strong search.
+    pub fn passes_of_one_search(&self, objective: &Objective, queries: usize, room: Room) -> usize {
+        match objective.shared {
             // Each perturbation is crafted in one worker, and each further start begins with a random search
             // of the same cost.
-            (None, Some(by)) => {
+            Some(by) => {
                 let crafted = (by.crafting)(queries).div_ceil(room.batch.max(1));
                 GRADIENT_PASSES * crafted * self.steps * (2 * self.restarts + 1)
             }
-            (None, None) => room.passes(queries * (self.restarts + 1), self.steps, 1, self.search),
+            None => room.passes(queries * (self.restarts + 1), self.steps, 1, self.search),
         }
     }
 

@@ -72,7 +72,7 @@ pub struct Objective {
     /// Prepares the loss of one trial. Searches minimise it.
     pub loss: for<'a> fn(&'a AttackContext, Form, &Trial) -> Loss<'a>,
     /// The correct items of the trial's query.
-    pub right: fn(&Gallery, &Trial) -> Vec<usize>,
+    pub correct: fn(&Gallery, &Trial) -> Vec<usize>,
     /// The members of the strong search for this objective.
     pub members: Ensemble,
     /// How its trials share perturbations, if they do.

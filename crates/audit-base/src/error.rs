@@ -13,7 +13,7 @@ pub enum Exit {
     Model = 3,
     /// Nothing to evaluate: no images, no class with two members.
     Empty = 4,
-    /// A gate's threshold was missed.
+    /// A gate's threshold was missed, or a drop from the baseline could not be decided.
     Gate = 10,
     /// Worse than the baseline, beyond the tolerance and beyond chance.
     Regression = 11,
@@ -42,7 +42,11 @@ impl Exit {
             "Not ONNX, cut off, ambiguous, an operator without gradient or that fails, or more memory than a model may use.",
         ),
         (Exit::Empty, "nothing to evaluate", "No images, or no class with two of them."),
-        (Exit::Gate, "gate failed", "A threshold was missed."),
+        (
+            Exit::Gate,
+            "gate failed",
+            "A threshold was missed, or a drop from the baseline could not be decided.",
+        ),
         (
             Exit::Regression,
             "regression against the baseline",
@@ -147,6 +151,13 @@ pub fn did_you_mean(word: &str, known: &[impl AsRef<str>]) -> String {
         Some((distance, k)) if distance <= 1 + k.len() / 3 => format!(" (did you mean `{k}`?)"),
         _ => String::new(),
     }
+}
+
+/// A list for messages: the first names, `most` of them, and the number of the others.
+pub fn shortened(names: &[impl AsRef<str>], most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let some = names[..names.len() - more].iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{some} and {more} more") } else { some }
 }
 
 /// Whether a word is probably a misspelt `known`: it begins alike, and a letter, or two of a long word, are

@@ -82,14 +82,63 @@ pub fn cache_folder() -> Option<PathBuf> {
     Some(caches?.join("audit"))
 }
 
+/// The folder of a file.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// An empty file beside `path`, which becomes it by [`NamedTempFile::persist`] and is removed when it is
 /// dropped before.
 pub fn partial(path: &Path) -> Result<NamedTempFile> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".");
     // Created with the default permissions: tempfile's 0600 would stay on the final file.
     Builder::new().prefix(&name).suffix(".partial").make_in(folder, |at| File::create_new(at))
+}
+
+/// Why the file at `path` can't be replaced by `new`, of [`partial`]; `None` if nothing is known against it.
+#[cfg(unix)]
+pub fn unreplaceable(path: &Path, new: &NamedTempFile) -> Option<&'static str> {
+    use std::os::unix::fs::MetadataExt;
+    let there = std::fs::symlink_metadata(path).ok()?;
+    let folder = std::fs::metadata(folder_of(path)).ok()?;
+    let user = new.as_file().metadata().ok()?.uid();
+    if is_mounted(path) {
+        return Some("it is a mount of its own, and can't be replaced");
+    }
+    // In a sticky folder, such as /tmp, the owner of a file or of the folder replaces the file.
+    let sticky = folder.mode() & 0o1000 != 0;
+    (sticky && user != 0 && ![there.uid(), folder.uid()].contains(&user))
+        .then_some("another user owns this file, and its folder lets nobody else replace it")
+}
+
+/// Why the file at `path` can't be replaced by `new`, of [`partial`]; `None` if nothing is known against it.
+#[cfg(not(unix))]
+pub fn unreplaceable(_: &Path, _: &NamedTempFile) -> Option<&'static str> {
+    None
+}
+
+/// Whether the file is a mount point, as containers have for single files. The device of a file doesn't tell:
+/// a mount may be of the same device, and layers of one folder of others.
+#[cfg(target_os = "linux")]
+fn is_mounted(path: &Path) -> bool {
+    let (Ok(folder), Ok(mounts)) = (folder_of(path).canonicalize(), std::fs::read("/proc/self/mountinfo"))
+    else {
+        return false;
+    };
+    let place = folder.join(path.file_name().unwrap_or_default()).to_string_lossy().into_owned();
+    // As the system escapes paths there.
+    let octal = [('\\', "\\134"), (' ', "\\040"), ('\t', "\\011"), ('\n', "\\012")];
+    let place = octal.into_iter().fold(place, |place, (from, to)| place.replace(from, to));
+    String::from_utf8_lossy(&mounts).lines().any(|line| line.split(' ').nth(4) == Some(place.as_str()))
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn is_mounted(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let device = |found: Result<std::fs::Metadata>| found.ok().map(|found| found.dev());
+    device(std::fs::symlink_metadata(path)) != device(std::fs::metadata(folder_of(path)))
 }
 
 /// Replaces `path` by a file of these bytes, which are on the disk when this returns.

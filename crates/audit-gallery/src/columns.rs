@@ -451,6 +451,11 @@ pub struct BytesColumn {
 }
 
 impl BytesColumn {
+    /// Name in the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)

@@ -157,7 +157,7 @@ mod tests {
             }
         }
         // One value alone: at the pixel that is nearest to it, the product of both shares.
-        let one = enlarged(|channel, row, column| f32::from(u8::from((channel, row, column) == (0, 1, 2))));
+        let one = enlarged(|channel, row, column| f32::from((channel, row, column) == (0, 1, 2)));
         // Row 3 lies at 3.5·4/9 − ½ = 19/18, column 6 at 6.5·0.4 − ½ = 2.1.
         assert!((one[3 * 80 + 6] - (17.0 / 18.0) * 0.9).abs() < 1e-6);
         assert!(one[72 * 80..].iter().all(|v| *v == 0.0), "channels are apart");

@@ -12,7 +12,7 @@ use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::Array2;
 use onnx_grad::Graph;
-use onnx_grad::graph::{Attr, DType, Dim, Node, Value};
+use onnx_grad::graph::{DType, Dim, Node, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -382,8 +382,7 @@ fn declared_shape(v: &Value) -> Vec<i64> {
 
 /// Whether a node of the graph or of a graph within it is one that only detectors have.
 fn detects(graph: &Graph) -> bool {
-    let within = |n: &Node| n.attrs.values().any(|a| matches!(a, Attr::Graph(g) if detects(g)));
-    graph.nodes.iter().any(|n| DETECTS.contains(&n.op.as_str()) || within(n))
+    graph.nodes.iter().any(|n| DETECTS.contains(&n.op.as_str()) || n.graphs().any(detects))
 }
 
 /// Whether an output has four values for each of several boxes of an image: [N, boxes, 4], or [boxes, 4] for

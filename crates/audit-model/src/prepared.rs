@@ -334,19 +334,17 @@ pub(super) fn in_floats(mut graph: Graph, input: &str) -> Result<Graph> {
 
 /// Adds casts so that a graph in half precision, or with an input of integers, reads and writes float32.
 pub(super) fn as_f32(graph: &mut Graph, input: &str, output: &str) {
-    let float = DType::F32.code() as i64;
     let own = graph.inputs.iter_mut().find(|v| v.name == input && v.dtype != DType::F32);
     if let Some(value) = own {
         let inner = format!("audit/half-of/{input}");
-        let to = value.dtype.code() as i64;
-        value.dtype = DType::F32;
+        let to = std::mem::replace(&mut value.dtype, DType::F32);
         rename_inside(graph, input, &inner);
         graph.nodes.insert(0, Node::new("Cast", &[input], &inner).with("to", to));
     }
     // The output keeps its name, so its producer gets a new one.
     let inner = format!("audit/half-of/{output}");
     rename_inside(graph, output, &inner);
-    graph.nodes.push(Node::new("Cast", &[&inner], output).with("to", float));
+    graph.nodes.push(Node::new("Cast", &[&inner], output).with("to", DType::F32));
 }
 
 /// Renames a value, sub-graphs included, but not as input or output of the graph.

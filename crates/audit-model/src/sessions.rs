@@ -5,6 +5,7 @@ use super::half::Half;
 use super::runtime::{self, Optimise, Options, Provider, Session};
 use super::worker::{Gradient, Worker};
 use super::{ALPHA, HIGH, IMAGE, Info, LOW, NEXT, Workers, together};
+use audit_base::error::shortened;
 use audit_base::{Error, Exit, Result};
 use onnx_grad::graph::{DType, Node, Value};
 use onnx_grad::{Differentiated, Graph};
@@ -87,7 +88,7 @@ pub(super) fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec
             "CUDA has no kernel for {} nodes of the model or its gradient, which would run on the CPU, slowly: {}. \
              --allow-cpu-nodes accepts that; --ep cpu runs everything there",
             nodes.len(),
-            runtime::shortened(&nodes, runtime::SHOWN)
+            shortened(&nodes, runtime::SHOWN)
         ))),
         _ => Ok(nodes),
     }

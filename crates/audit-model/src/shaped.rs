@@ -2,7 +2,7 @@
 
 use super::{PrepareMode, remedy, runtime};
 use audit_base::{Error, Result};
-use onnx_grad::graph::{Attr, DType, Node, Value};
+use onnx_grad::graph::{Attr, DType, MICROSOFT, Node, Value};
 use onnx_grad::{Graph, Types};
 
 /// How often loops may lie within loops.
@@ -61,17 +61,13 @@ pub(crate) const BLOCKED: &str = "com.microsoft.nchwc";
 
 /// The nodes of a part of a graph, sub-graphs included, whose operators ONNX Runtime doesn't know.
 fn foreign_nodes<'a>(part: &'a Graph, whole: &Graph) -> Vec<&'a Node> {
-    const KNOWN: [&str; 3] = ["", "ai.onnx.ml", "com.microsoft"];
+    const KNOWN: [&str; 3] = ["", "ai.onnx.ml", MICROSOFT];
     let mut foreign = Vec::new();
     for node in &part.nodes {
         if !KNOWN.contains(&node.domain.as_str()) && !whole.defines(node) {
             foreign.push(node);
         }
-        for attr in node.attrs.values() {
-            if let Attr::Graph(inner) = attr {
-                foreign.extend(foreign_nodes(inner, whole));
-            }
-        }
+        foreign.extend(node.graphs().flat_map(|inner| foreign_nodes(inner, whole)));
     }
     foreign
 }

@@ -261,10 +261,7 @@ fn chosen(mut graph: Graph, output: &str) -> Result<Graph> {
 
 impl Smooth {
     fn freeze(graph: Graph, input: &str, options: Options) -> Result<Smooth> {
-        let (mut probe, mut frozen) = (graph.clone(), graph.clone());
-        probe.nodes.clear();
-        frozen.nodes.clear();
-        let (mut roundings, mut choices) = (Vec::new(), Vec::new());
+        let mut freezing = Freezing::new(&graph);
         // Values that depend on the image.
         let mut moving: HashSet<&str> = [input].into();
         for node in &graph.nodes {
@@ -272,75 +269,115 @@ impl Smooth {
             if on_path {
                 moving.extend(node.outputs.iter().map(String::as_str));
             }
-            probe.nodes.push(node.clone());
-            match node.op.as_str() {
-                "QuantizeLinear" if on_path => {
-                    let Some(q) = Quantiser::of(&graph, node) else { return Ok(Smooth::None) };
-                    let (x, y) = (&node.inputs[0], &node.outputs[0]);
-                    let name = |part: &str| format!("audit/{part}-of/{y}");
-                    let real = [
-                        Node::new("Div", &[x, &name("scale")], &name("scaled")),
-                        Node::new("Add", &[&name("scaled"), &name("zero")], &name("moved")),
-                        Node::new("Clip", &[&name("moved"), &name("low"), &name("high")], &name("real")),
-                    ];
-                    for g in [&mut probe, &mut frozen] {
-                        g.nodes.extend(real.iter().cloned());
-                        let constants = [
-                            ("scale", q.scale),
-                            ("zero", q.zero),
-                            ("low", q.low - 0.5),
-                            ("high", q.high + 0.5),
-                        ];
-                        g.constants.extend(constants.map(|(part, v)| (name(part), Tensor::f32(&[], &[v]))));
-                    }
-                    let float = DType::F32.code() as i64;
-                    probe.nodes.push(Node::new("Cast", &[y], &name("float")).with("to", float));
-                    probe.nodes.push(Node::new("Sub", &[&name("float"), &name("real")], &name("rounding")));
-                    frozen.nodes.push(Node::new("Add", &[&name("real"), &name("rounding")], y));
-                    roundings.push(name("rounding"));
-                }
-                "DequantizeLinear" if on_path => {
-                    let Some(q) = Quantiser::of(&graph, node) else { return Ok(Smooth::None) };
-                    let (x, y) = (&node.inputs[0], &node.outputs[0]);
-                    let name = |part: &str| format!("audit/{part}-of/{y}");
-                    frozen.constants.insert(name("scale"), Tensor::f32(&[], &[q.scale]));
-                    frozen.constants.insert(name("zero"), Tensor::f32(&[], &[q.zero]));
-                    frozen.nodes.push(Node::new("Sub", &[x, &name("zero")], &name("moved")));
-                    frozen.nodes.push(Node::new("Mul", &[&name("moved"), &name("scale")], y));
-                }
-                "DynamicQuantizeLinear" if on_path => return Ok(Smooth::None),
-                // Quantised values are often equal, and where two are the largest no difference quotient is
-                // the gradient of either: the choice is held still too.
-                "MaxPool" if on_path => {
-                    let (x, y) = (&node.inputs[0], &node.outputs[0]);
-                    let name = |part: &str| format!("audit/{part}-of/{y}");
-                    let chosen = node.output(1).map_or_else(|| name("chosen"), str::to_string);
-                    if let Some(pool) = probe.nodes.last_mut() {
-                        pool.outputs.resize(2, String::new());
-                        pool.outputs[1].clone_from(&chosen);
-                    }
-                    frozen.constants.insert(name("line"), Tensor::ints(&[-1]));
-                    frozen.nodes.push(Node::new("Reshape", &[x, &name("line")], &name("flat")));
-                    frozen.nodes.push(Node::new("Gather", &[&name("flat"), &chosen], y));
-                    choices.push(chosen);
-                }
-                _ => frozen.nodes.push(node.clone()),
+            if freezing.node(node, on_path).is_none() {
+                return Ok(Smooth::None);
             }
         }
-        let held = |names: &[String], dtype: DType| -> Vec<Value> {
+        freezing.finish(options)
+    }
+}
+
+/// The two graphs of [`Smooth::Frozen`], node by node.
+struct Freezing<'g> {
+    graph: &'g Graph,
+    probe: Graph,
+    frozen: Graph,
+    roundings: Vec<String>,
+    choices: Vec<String>,
+}
+
+impl<'g> Freezing<'g> {
+    fn new(graph: &'g Graph) -> Freezing<'g> {
+        let (mut probe, mut frozen) = (graph.clone(), graph.clone());
+        probe.nodes.clear();
+        frozen.nodes.clear();
+        Freezing { graph, probe, frozen, roundings: vec![], choices: vec![] }
+    }
+
+    /// Adds a node of the model. `on_path`: whether it reads what depends on the image. `None` if its
+    /// rounding can't be held still.
+    fn node(&mut self, node: &Node, on_path: bool) -> Option<()> {
+        self.probe.nodes.push(node.clone());
+        match node.op.as_str() {
+            "QuantizeLinear" if on_path => self.quantiser(node)?,
+            "DequantizeLinear" if on_path => self.dequantiser(node)?,
+            "DynamicQuantizeLinear" if on_path => return None,
+            "MaxPool" if on_path => self.max_pool(node),
+            _ => self.frozen.nodes.push(node.clone()),
+        }
+        Some(())
+    }
+
+    fn quantiser(&mut self, node: &Node) -> Option<()> {
+        let q = Quantiser::of(self.graph, node)?;
+        let (x, y) = (&node.inputs[0], &node.outputs[0]);
+        let name = |part: &str| part_of(y, part);
+        let real = [
+            Node::new("Div", &[x, &name("scale")], &name("scaled")),
+            Node::new("Add", &[&name("scaled"), &name("zero")], &name("moved")),
+            Node::new("Clip", &[&name("moved"), &name("low"), &name("high")], &name("real")),
+        ];
+        let constants = [("scale", q.scale), ("zero", q.zero), ("low", q.low - 0.5), ("high", q.high + 0.5)];
+        for g in [&mut self.probe, &mut self.frozen] {
+            g.nodes.extend(real.iter().cloned());
+            g.constants.extend(constants.map(|(part, v)| (name(part), Tensor::f32(&[], &[v]))));
+        }
+        let float = Node::new("Cast", &[y], &name("float")).with("to", DType::F32);
+        let rounding = Node::new("Sub", &[&name("float"), &name("real")], &name("rounding"));
+        self.probe.nodes.extend([float, rounding]);
+        self.frozen.nodes.push(Node::new("Add", &[&name("real"), &name("rounding")], y));
+        self.roundings.push(name("rounding"));
+        Some(())
+    }
+
+    fn dequantiser(&mut self, node: &Node) -> Option<()> {
+        let q = Quantiser::of(self.graph, node)?;
+        let (x, y) = (&node.inputs[0], &node.outputs[0]);
+        let name = |part: &str| part_of(y, part);
+        self.frozen.constants.insert(name("scale"), Tensor::f32(&[], &[q.scale]));
+        self.frozen.constants.insert(name("zero"), Tensor::f32(&[], &[q.zero]));
+        self.frozen.nodes.push(Node::new("Sub", &[x, &name("zero")], &name("moved")));
+        self.frozen.nodes.push(Node::new("Mul", &[&name("moved"), &name("scale")], y));
+        Some(())
+    }
+
+    /// Quantised values are often equal, and where two are the largest no difference quotient is the gradient
+    /// of either: the choice is held still too.
+    fn max_pool(&mut self, node: &Node) {
+        let (x, y) = (&node.inputs[0], &node.outputs[0]);
+        let name = |part: &str| part_of(y, part);
+        let chosen = node.output(1).map_or_else(|| name("chosen"), str::to_string);
+        if let Some(pool) = self.probe.nodes.last_mut() {
+            pool.outputs.resize(2, String::new());
+            pool.outputs[1].clone_from(&chosen);
+        }
+        self.frozen.constants.insert(name("line"), Tensor::ints(&[-1]));
+        self.frozen.nodes.push(Node::new("Reshape", &[x, &name("line")], &name("flat")));
+        self.frozen.nodes.push(Node::new("Gather", &[&name("flat"), &chosen], y));
+        self.choices.push(chosen);
+    }
+
+    fn finish(self, options: Options) -> Result<Smooth> {
+        let Freezing { mut probe, mut frozen, roundings, choices, .. } = self;
+        let values = |names: &[String], dtype: DType| -> Vec<Value> {
             names.iter().map(|name| Value { name: name.clone(), dtype, shape: None }).collect()
         };
-        frozen.inputs.extend(held(&roundings, DType::F32));
-        frozen.inputs.extend(held(&choices, DType::I64));
-        roundings.append(&mut choices);
-        probe.outputs = held(&roundings, DType::Other(0));
+        frozen.inputs.extend(values(&roundings, DType::F32));
+        frozen.inputs.extend(values(&choices, DType::I64));
+        let held = [roundings, choices].concat();
+        probe.outputs = values(&held, DType::Other(0));
         Ok(Smooth::Frozen {
             probe: Session::new(&probe, options, Optimise::Off)?,
             frozen: Session::new(&frozen, options, Optimise::Off)?,
-            held: roundings,
+            held,
             at: vec![],
         })
     }
+}
+
+/// The name of a value that belongs to value `of`.
+fn part_of(of: &str, part: &str) -> String {
+    format!("audit/{part}-of/{of}")
 }
 
 /// A quantiser with one scale for the whole tensor.
@@ -364,13 +401,7 @@ impl Quantiser {
             None if stated != 0 => DType::from_code(stated as i32),
             None => DType::U8,
         };
-        let (low, high) = match dtype {
-            DType::U8 => (0.0, 255.0),
-            DType::I8 => (-128.0, 127.0),
-            DType::U16 => (0.0, 65535.0),
-            DType::I16 => (-32768.0, 32767.0),
-            _ => (f32::MIN, f32::MAX),
-        };
+        let (low, high) = dtype.quantised_range().unwrap_or((f32::MIN, f32::MAX));
         let zero = match zero {
             Some(z) => z.to_i64s()?,
             None => vec![0],

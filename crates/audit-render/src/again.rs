@@ -15,6 +15,9 @@ use std::path::Path;
 pub enum About {
     /// How the model is read, and what runs it.
     Model,
+    /// The library that is loaded, which is code. A report may be a stranger's: no command that it advises
+    /// repeats the flag.
+    Library,
     /// The images, and what else every run on them needs.
     Images,
     /// The attacks and their bounds.
@@ -49,7 +52,7 @@ pub const FLAGS: &[(&str, bool, About)] = &[
     ("--batch", true, About::Model),
     ("--memory", true, About::Model),
     ("--threads", true, About::Model),
-    ("--ort-lib", true, About::Model),
+    ("--ort-lib", true, About::Library),
     ("--data", true, About::Images),
     ("--layout", true, About::Images),
     ("--split", true, About::Images),
@@ -249,8 +252,8 @@ fn size(eps: f32) -> String {
     }
 }
 
-/// The first audit of a model: `line` are the words of another command on it, whose flags for the model it
-/// takes over, and `more` are flags of its own. Its page has a name that is not `taken`.
+/// The first audit of a model: `line` are the words of another command of the user on it, whose flags for the
+/// model it takes over, and `more` are flags of its own. Its page has a name that is not `taken`.
 pub fn first_audit(
     model: &str,
     line: &[String],
@@ -259,7 +262,7 @@ pub fn first_audit(
     taken: &dyn Fn(&str) -> bool,
 ) -> String {
     let (flags, _) = sorted(line);
-    let mut after = chosen(&flags, &[About::Model]);
+    let mut after = chosen(&flags, &[About::Model, About::Library]);
     after.extend(more.iter().map(|word| shell(word)));
     after.extend(["--max-queries".into(), queries.to_string()]);
     after.extend(["-o".into(), shell(&page(model, "audit", taken))]);

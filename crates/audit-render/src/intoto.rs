@@ -8,8 +8,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+/// The warned test of a report that no gate judged.
+const NO_GATE: &str = "gate/none";
+
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let checks = report.gate.iter().flat_map(|gate| &gate.checks);
+    let unjudged = checks.clone().next().is_none().then(|| (NO_GATE.to_string(), CheckResult::Warn));
     let of_gate = checks.map(|c| (format!("gate/{}/{}", c.metric, c.kind.name()), c.result));
     let findings = report.warnings.iter().filter(|w| w.severity > Severity::Info);
     let of_trust = findings.map(|w| {
@@ -19,7 +23,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         };
         (format!("trust/{}", w.id), result)
     });
-    let tests: Vec<(String, CheckResult)> = of_gate.chain(of_trust).collect();
+    let tests: Vec<(String, CheckResult)> = of_gate.chain(unjudged).chain(of_trust).collect();
     let named = |result| -> Vec<&str> {
         tests.iter().filter(|(_, r)| *r == result).map(|(name, _)| name.as_str()).collect()
     };

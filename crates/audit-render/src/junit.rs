@@ -1,6 +1,6 @@
 //! JUnit XML: one test case per first number, per check of the gate, per reason to distrust the result and
-//! per attack. The failures are those that decide the exit code: failed checks of the gate, and findings that
-//! invalidate the scores.
+//! per attack. The failures are those that decide the exit code: failed checks of the gate, findings that
+//! invalidate the scores, and then the gate as a whole.
 
 use super::escape::markup as escape;
 use super::headline::headlines;
@@ -19,8 +19,12 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let failure =
         |kind: &str, text: &str| format!("<failure type=\"{kind}\" message=\"{text}\">{text}</failure>");
     let checks = report.gate.iter().flat_map(|g| &g.checks);
-    let failures = checks.clone().filter(|c| c.result == CheckResult::Fail).count();
-    let gate = checks.map(|c| {
+    let unjudged = report.gate.iter().filter(|g| g.untrusted);
+    let failures =
+        checks.clone().filter(|c| c.result == CheckResult::Fail).count() + unjudged.clone().count();
+    let unjudged =
+        unjudged.map(|g| test_case("gate", "verdict", failure("untrusted", &escape(&g.headline()))));
+    let gate = unjudged.chain(checks.map(|c| {
         let text = escape(&c.text);
         let content = match c.result {
             CheckResult::Fail => failure(c.kind.name(), &text),
@@ -28,7 +32,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             CheckResult::Pass => system_out(&text),
         };
         test_case("gate", &escape(&format!("{} {}", c.metric, c.kind.name())), content)
-    });
+    }));
     let first = headlines(report);
     let caveat = report.caveat().map(|caveat| test_case("scores", "caveat", system_out(&escape(&caveat))));
     let scores = first.iter().map(|f| {

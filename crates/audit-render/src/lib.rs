@@ -78,7 +78,8 @@ pub fn schema() -> Result<String> {
 pub struct Destination(PathBuf);
 
 impl Destination {
-    /// Tries `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable.
+    /// Tries `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable; a
+    /// file that can't be replaced.
     pub fn open(flag: &str, path: &Path) -> Result<Destination> {
         if path.is_dir() {
             return Err(Error::usage(format!(
@@ -86,14 +87,17 @@ impl Destination {
                 path.display()
             )));
         }
-        // Dropped at once, so that a process that is killed leaves nothing behind.
-        files::partial(path).map(drop).map_err(|e| {
+        // Dropped here, so that a process that is killed leaves nothing behind.
+        let new = files::partial(path).map_err(|e| {
             Error::usage(format!(
                 "{flag} {}: can't write there: {e}. Make the folder, or choose another",
                 path.display()
             ))
         })?;
-        Ok(Destination(path.into()))
+        match files::unreplaceable(path, &new) {
+            Some(why) => Err(Error::usage(format!("{flag} {}: {why}. Choose another", path.display()))),
+            None => Ok(Destination(path.into())),
+        }
     }
 
     /// Writes the file, whole or not at all.
@@ -215,8 +219,11 @@ fn seen_from(report: &Path, file: &Path) -> String {
         parent.canonicalize().unwrap_or_else(|_| parent.into())
     };
     let whole = folder(file).join(file.file_name().unwrap_or_default());
-    let inside = whole.strip_prefix(folder(report)).ok();
-    inside.unwrap_or(&whole).to_string_lossy().into_owned()
+    match whole.strip_prefix(folder(report)) {
+        // The same on every system, as a report may move to another.
+        Ok(inside) => inside.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/"),
+        Err(_) => whole.to_string_lossy().into_owned(),
+    }
 }
 
 /// Which of the extensions `known` the file name has; the longest counts.

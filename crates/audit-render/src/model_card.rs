@@ -113,8 +113,14 @@ fn index(report: &Report, name: &str, old: Value) -> Result<Value> {
         Value::Array(results) => results,
         _ => Vec::new(),
     };
-    let same = |r: &Value| r["task"]["name"] == TASK && r["dataset"]["type"] == new["dataset"]["type"];
-    results.retain(|r| !same(r));
+    // Folders of different data sets have the same name, such as `test`. An entry whose hash somebody removed
+    // has only the name.
+    let (hash, id) = (&new["dataset"]["args"]["sha256"], &new["dataset"]["type"]);
+    let same_data = |r: &Value| match &r["dataset"]["args"]["sha256"] {
+        Value::Null => r["dataset"]["type"] == *id,
+        stated => stated == hash,
+    };
+    results.retain(|r| r["task"]["name"] != TASK || !same_data(r));
     results.push(new);
     models[at]["results"] = results.into();
     Ok(models.into())

@@ -242,6 +242,10 @@ pub fn weakest(report: &Report) -> Vec<String> {
         let robust = mine().find(|found| found.of.is_robust());
         let most = |found: &Weakest| found.rows.first().map_or(0.0, WeakPart::share);
         let found = robust.or_else(|| mine().max_by(|a, b| most(a).total_cmp(&most(b))))?;
+        let (low, high) = match robust {
+            Some(found) => found.interval(),
+            None => found.interval_among(mine().map(Weakest::chances).sum()),
+        };
         let left_out = [
             (found.too_few, format!("with fewer than {LEAST} queries")),
             (found.none_correct, "without a correct query".into()),
@@ -249,7 +253,6 @@ pub fn weakest(report: &Report) -> Vec<String> {
         let left_out = left_out.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}"));
         let left_out = left_out.collect::<Vec<_>>().join(", ");
         let left_out = if left_out.is_empty() { left_out } else { format!("; left out: {left_out}") };
-        let (low, high) = found.interval();
         Some(format!(
             "weakest of {} under {}, by the correct queries that fail: {} (95 % for the weakest of all {low:.1} – {high:.1} \
              %){left_out}",

@@ -27,10 +27,10 @@ use std::path::PathBuf;
 )]
 #[command(
     after_help = "Examples:\n  audit-train none --data photos/ --out plain.onnx --backbone resnet18 --pretrained \
-    resnet18.safetensors\n  audit-train ca-tride --data photos/ --out hardened.onnx --init plain.checkpoint --lambda 2\n  \
-    audit-train ca-tride --data photos/ --out hardened.onnx --init plain.checkpoint --lambda 2 --resume\n  audit-train \
-    report plain.jsonl hardened.jsonl -o training.html\n\nExit codes: 0 done · 1 internal error · 2 usage · 4 no images · \
-    12 collapsed, or the loss is not a number"
+    resnet18.safetensors\n  audit-train ca-tride --data photos/ --out hardened.onnx --backbone resnet18 --init plain.checkpoint \
+    --lambda 2\n  audit-train ca-tride --data photos/ --out hardened.onnx --backbone resnet18 --init plain.checkpoint --lambda 2 \
+    --resume\n  audit-train report plain.jsonl hardened.jsonl -o training.html\n\nExit codes: 0 done · 1 internal error · 2 usage · \
+    4 no images · 12 collapsed, or the loss is not a number"
 )]
 pub struct Cli {
     /// Without one, train.
@@ -85,7 +85,7 @@ pub struct Flags {
     /// Layout of the data on disk [default: detected]
     #[arg(long)]
     pub layout: Option<String>,
-    /// Split of the data, if they have splits [default: train]
+    /// Split to use, if the data have splits [default: train]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
     /// Images to measure R@1 on after each epoch, usually of other classes [default: the training images]

@@ -4,6 +4,7 @@ use crate::dice::Dice;
 use crate::net::Backbone;
 use crate::settings::PhotographSize;
 use audit::data::{Dataset, Layout, Preparation, Resize, Split};
+use audit::error::shortened;
 use audit::files::hex;
 use audit::model::memory::Bytes;
 use audit::{Error, Result};
@@ -124,12 +125,11 @@ impl TrainingImages {
         let single = classes.iter().zip(&dataset.classes).filter(|(items, _)| items.len() == 1);
         let single: Vec<&str> = single.map(|(_, name)| name.as_str()).collect();
         let count = if single.len() == 1 { "a class".into() } else { format!("{} classes", single.len()) };
-        let more = if single.len() > 5 { format!(" and {} more", single.len() - 5) } else { String::new() };
         refuse_if!(
             !single.is_empty(),
-            "data {}: {count} of one image: {}{more}. An anchor needs a positive: add images or remove the class",
+            "data {}: {count} of one image: {}. An anchor needs a positive: add images or remove the class",
             dataset.source,
-            single[..single.len().min(5)].join(", ")
+            shortened(&single, 5)
         );
         classes.retain(|items| !items.is_empty());
         if classes.len() < 2 {

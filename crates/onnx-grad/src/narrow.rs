@@ -225,7 +225,7 @@ impl<'a> Narrowing<'a> {
             }
         } else if self.cast.insert(output.clone()) {
             let half = self.form(name, true);
-            self.nodes.push(Node::new("Cast", &[&half], &output).with("to", DType::F32.code() as i64));
+            self.nodes.push(Node::new("Cast", &[&half], &output).with("to", DType::F32));
         }
         output
     }
@@ -278,7 +278,7 @@ impl<'a> Narrowing<'a> {
         if native != half && self.cast.insert(form_name.clone()) {
             let (from, to) =
                 if half { (name.to_string(), DType::F16) } else { (half_name(name), DType::F32) };
-            self.nodes.push(Node::new("Cast", &[&from], &form_name).with("to", to.code() as i64));
+            self.nodes.push(Node::new("Cast", &[&from], &form_name).with("to", to));
         }
         form_name
     }
@@ -293,7 +293,7 @@ fn threshold(node: &Node) -> Option<(bool, f32)> {
 
 /// Adds the cast of a float32 value to float16; returns its name.
 fn cast(from: &str, to: &str, nodes: &mut Vec<Node>) -> String {
-    nodes.push(Node::new("Cast", &[from], to).with("to", DType::F16.code() as i64));
+    nodes.push(Node::new("Cast", &[from], to).with("to", DType::F16));
     from.to_string()
 }
 

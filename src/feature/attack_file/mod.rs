@@ -7,11 +7,11 @@ mod text;
 
 pub use goal::{Found, Nearest, Wish};
 
-use crate::data::{Photograph, Pixels, Resampling, file_of, grey_level};
+use crate::data::{GREY_LEVEL, Photograph, Pixels, Resampling, file_of, grey_level};
 use crate::files::hex;
 use crate::model::Model;
 use crate::pipeline::open::{Opened, Purpose, Subject};
-use crate::pipeline::settings::Settings;
+use crate::pipeline::settings::{self, Settings};
 use crate::progress::Phase;
 use crate::record::{Acceptance, Finding, Metric, Severity, Space, Warning};
 use crate::report::{Destination, by_extension};
@@ -25,8 +25,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A grey level of the [0, 1] range.
-const LEVEL: f32 = 1.0 / 255.0;
 /// The extension of a page.
 const PAGE: &str = "html";
 
@@ -158,8 +156,8 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
         mask: None,
         space: Space::File,
         jpeg: attack.jpeg,
-        eps: eps as f32 * LEVEL,
-        ..plan.within(eps as f32 * LEVEL)
+        eps: eps as f32 * GREY_LEVEL,
+        ..plan.within(eps as f32 * GREY_LEVEL)
     };
     let as_file = Arc::new(resampling.clone().through_jpeg(attack.jpeg));
     let image = search(request, &mut subject.model, &goal, &plan, (&photograph, &as_file))?;
@@ -272,17 +270,17 @@ impl Files {
     }
 }
 
-/// Refuses to write over the photograph or the reference, or into the folder of the gallery, where the file
-/// would be one of its images. Errors: exit code 2.
+/// Refuses to write over a file that is read, such as the photograph, or into the folder of the gallery,
+/// where the file would be one of its images. Errors: exit code 2.
 fn elsewhere(request: &Request, attack: &FileAttack) -> Result<()> {
+    let comparison = attack.wish.comparison();
+    let mut inputs = vec![("the photograph", attack.photograph.as_path())];
+    inputs.extend(comparison.as_ref().map(|comparison| ("the reference", comparison.reference)));
+    inputs.extend(settings::inputs(request));
+    let outputs: Vec<_> = attack.files.iter().map(|file| ("-o", file.as_path())).collect();
+    settings::refuse_inputs(&inputs, &outputs)?;
     let Some(file) = attack.image() else { return Ok(()) };
     let shown = file.display();
-    let reference = attack.wish.comparison().map(|comparison| ("reference", comparison.reference));
-    let read = [Some(("photograph", attack.photograph.as_path())), reference];
-    let same = |path: &Path| file.exists() && file.canonicalize().ok() == path.canonicalize().ok();
-    if let Some((what, _)) = read.into_iter().flatten().find(|(_, path)| same(path)) {
-        return Err(Error::usage(format!("-o {shown}: this is the {what}. Name another file")));
-    }
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match request.images.around(folder) {
         Some(data) => Err(Error::usage(format!(

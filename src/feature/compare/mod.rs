@@ -15,7 +15,7 @@ use crate::pipeline::embed::{CLUSTERINGS, Embedded};
 use crate::pipeline::open::{Opened, Purpose, Subject};
 use crate::pipeline::plan::Planned;
 use crate::pipeline::selection::{self, Chosen};
-use crate::pipeline::settings::{Settings, refuse_file_space};
+use crate::pipeline::settings::{self, Settings, refuse_file_space};
 use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
 use crate::report::Output;
@@ -31,6 +31,9 @@ use std::path::Path;
 /// that take other images or have other metrics (exit code 2).
 pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<Exit>)> {
     let names = models.map(|path| path.display().to_string());
+    let mut inputs = settings::inputs(request);
+    inputs.extend(models.map(|model| ("the model", model)));
+    settings::refuse_inputs(&inputs, &settings::outputs(request))?;
     let mut audits = Audits::new(request)?;
     let of_model = |path: &Path| Request { model: path.into(), ..audits.request.clone() };
     let [first, second] = models.map(of_model);

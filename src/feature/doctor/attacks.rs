@@ -16,7 +16,7 @@ use crate::record::{Finding, Masking, Outcome};
 use crate::request::Request;
 use crate::threat::objective::r1::R1;
 use crate::threat::{self, Passes, Room, Selection};
-use crate::{Error, Result};
+use crate::{Error, Result, interrupt};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -74,6 +74,7 @@ pub fn attacks(
     phase().enter("the suite's attacks");
     let mut watch = |Passes { made, left }: Passes| {
         phase().advance(amount.most.saturating_sub(left) as u64, [made, left], None);
+        interrupt::check(" while checks attacked")
     };
     let mut input = DoctorInput::new(model, context, &pixels, trials, plan, other, &mut watch)?;
     input.expect(checks);

@@ -10,11 +10,12 @@ pub use result::Examination;
 use crate::check::{self, CHECKS, CheckFn};
 use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose};
-use crate::pipeline::settings::{Settings, refuse_file_space};
+use crate::pipeline::settings::{self, Settings, refuse_file_space};
 use crate::pipeline::{describe, selection};
 use crate::record::{self, Finding, Found, reason};
 use crate::report::{self, Destination};
 use crate::request::Request;
+use crate::suite::Suite;
 use crate::{Error, Result};
 use attacks::{attacks, named_checks};
 use std::collections::BTreeSet;
@@ -38,9 +39,13 @@ pub struct Doctor {
 /// Makes every check, and writes the findings to every file that was asked for.
 pub fn run(doctor: &Doctor) -> Result<Examination> {
     let checks = named_checks(&doctor.only)?;
+    let mut inputs = settings::inputs(&doctor.audit);
+    inputs.extend(doctor.audit.queries.trials.as_deref().map(|path| ("the file of --trials", path)));
+    settings::refuse_inputs(&inputs, &settings::outputs(&doctor.audit))?;
     let files = doctor.audit.output.reports.iter().cloned().map(json_file).collect::<Result<Vec<_>>>()?;
     let (request, surrogate) = settle(&doctor.audit)?;
-    let Settings { mut suite, card, .. } = Settings::settle(&request)?;
+    let Settings { suite, card, .. } = Settings::settle(&request)?;
+    let mut suite = examined(suite);
     refuse_file_space(&suite, "the doctor's attacks change the model's input")?;
     let usual = doctor.audit.queries.most.is_none();
     if usual && suite.attacks.iter().all(|entry| entry.objective.shared.is_some()) {
@@ -62,7 +67,11 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
     if !findings.iter().any(|f| f.invalidates(&reason::FINITE)) {
         let mut embedded = opened.embed(&request, None)?;
         let Embedded { setup, context, queries, .. } = &embedded;
-        let chosen = selection::select(&request, setup, context, queries)?;
+        let mut chosen = selection::select(&request, setup, context, queries)?;
+        if setup.plan.effort.is_none() {
+            // Beside attacks of one search, these are examined as the strong search is.
+            chosen.selection.trials.retain(|trial| !trial.objective.strong_only);
+        }
         let queries: BTreeSet<usize> = chosen.selection.trials.iter().map(|t| t.query).collect();
         examination.suite.queries = queries.len();
         examination.suite.sampling =
@@ -103,6 +112,14 @@ fn settle(audit: &Request) -> Result<(Request, Option<PathBuf>)> {
     // A diagnosis must not rest on cached results of an earlier run.
     request.run.no_cache = true;
     Ok((request, surrogate))
+}
+
+/// The suite with the searches that the doctor examines. If an audit makes all attacks by the strong search,
+/// that is the search to examine. The search for changes smaller than ε has no part in it: it changes no
+/// result at ε.
+fn examined(suite: Suite) -> Suite {
+    let effort = suite.effort.or_else(|| suite.searches_strongly_alone().then_some(1));
+    Suite { effort, ladder: None, ..suite }
 }
 
 /// A row for each check that has none yet: it did not run, because of `why`.

@@ -52,13 +52,16 @@ impl Examination {
             self.model.path, self.data.images, self.data.classes, self.data.source
         ));
         out.push('\n');
+        let search = match s.effort {
+            Some(effort) => format!("strong search, effort {effort}"),
+            None => format!("{} steps", s.steps),
+        };
         out += &wrap(&format!(
-            "looking into suite {} ({} form) · {}: ε {}, {} steps · {} queries · seed {}",
+            "looking into suite {} ({} form) · {}: ε {}, {search} · {} queries · seed {}",
             s.name,
             s.form,
             s.protocol,
             report::bound(s),
-            s.steps,
             s.queries,
             self.seed
         ));

@@ -10,9 +10,10 @@ pub use result::{AttackedTriplets, ClassMap, Geometry, Mining, ShiftRow, Triplet
 pub use text::{open, terminal};
 
 use crate::check;
+use crate::numbers::mean;
 use crate::pipeline::embed::Embedded;
 use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
-use crate::pipeline::settings::{Settings, refuse_file_space};
+use crate::pipeline::settings::{Settings, refuse_file_space, refuse_over_inputs};
 use crate::pipeline::{describe, warnings};
 use crate::progress::{Phase, Position};
 use crate::record::{self, MapPoint, Move, Outcome, Precision, Spacing};
@@ -41,6 +42,7 @@ const OF_A_CLASS: usize = 40;
 /// Measures a model and writes the result to every requested file.
 /// Errors: those of an audit; fewer than two classes of two images (exit code 4).
 pub fn run(base: &Request) -> Result<Geometry> {
+    refuse_over_inputs(base)?;
     let files = base.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let mut request = base.clone();
     request.output.reports.clear();
@@ -195,7 +197,7 @@ fn shift(before: &[Array2<f32>; 3], after: &[Array2<f32>; 3], parts: [bool; 3]) 
     };
     let ways: Vec<f64> =
         moved.flat_map(|part| before[part].rows().into_iter().zip(after[part].rows()).map(way)).collect();
-    ways.iter().sum::<f64>() / ways.len().max(1) as f64
+    mean(&ways)
 }
 
 /// Where the queries of the first attack went: id and point.

@@ -15,7 +15,7 @@ use crate::pipeline::embed::{CLUSTERINGS, SurrogateModel};
 use crate::pipeline::open::{Opened, Purpose, Setup};
 use crate::pipeline::plan::Planned;
 use crate::pipeline::selection;
-use crate::pipeline::settings::Settings;
+use crate::pipeline::settings::{self, Settings};
 use crate::record::{self, Outcome, Report};
 use crate::request::Request;
 use crate::shards::journal::Journals;
@@ -195,6 +195,7 @@ impl Grid {
 /// of an audit, and those of the grid (exit code 2).
 pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
     let grid = Grid::parse(over, base)?;
+    settings::refuse_over_inputs(base)?;
     let files = base.output.reports.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let mut request = base.clone();
     let mut journals = Journals::settle(&mut request)?;
@@ -226,7 +227,9 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
         let (mut journal, resume) = journals.open(i + 1)?;
         let mut request = request.clone();
         (request.run.resume, request.seed) = (resume, seed);
-        let chosen = selection::choose(&request, &setup, &embedded.context, &embedded.queries)?;
+        // The sample follows the seed, as the trials do.
+        let queries = selection::queries(&request, &setup.suite, &embedded.context.gallery)?;
+        let chosen = selection::choose(&request, &setup, &embedded.context, &queries)?;
         let lent = surrogate.as_mut().map(SurrogateModel::lend);
         let planned = Planned::new(&request, &mut embedded, &setup, lent, chosen);
         let attacked = planned.attack(&request, &mut journal, &strong.of(&setup.plan), false)?;

@@ -4,6 +4,7 @@ use super::result::{Sweep, SweepPoint};
 use super::{SEED, named};
 use crate::facts::NORMS;
 use crate::facts::term::{R1, TERMS, Term};
+use crate::judge::mean::Mean;
 use crate::judge::quantity::{Quantity, ROBUST};
 use crate::judge::reading::{Reading, fewest};
 use crate::judge::row::{DASH, Row, State};
@@ -113,10 +114,9 @@ impl Number {
     /// Mean ± standard deviation over points; `None` if one of them lacks or withholds it.
     fn over(&self, points: &[&SweepPoint]) -> Option<String> {
         let values: Vec<f64> = points.iter().map(|p| (self.row)(p)?.value).collect::<Option<_>>()?;
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        Some(format!("{} ± {}", self.quantity.show(mean), self.quantity.show(variance.sqrt())))
+        let Mean { value, error } = Mean::of(&values)?;
+        let deviation = error * (values.len() as f64).sqrt();
+        Some(format!("{} ± {}", self.quantity.show(value), self.quantity.show(deviation)))
     }
 }
 

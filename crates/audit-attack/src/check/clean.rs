@@ -1,7 +1,7 @@
 //! Checks on the clean embeddings: whether the model retrieves anything without an attack.
 
+use audit_base::error::shortened;
 use audit_gallery::space::{self, Gallery, product};
-use audit_model::runtime::shortened;
 use audit_report::judge::share::wilson;
 use audit_report::record::{Benign, Found, Metric, Severity};
 use std::collections::HashMap;

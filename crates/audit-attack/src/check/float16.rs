@@ -2,6 +2,7 @@
 //! repeated with float32 steps, and the scores of the same trials are compared.
 
 use super::attacked::Outcomes;
+use audit_base::numbers::variance;
 use audit_gallery::space::Gallery;
 use audit_report::facts::term::Term;
 use audit_report::judge::score::{self, Replicate};
@@ -61,7 +62,7 @@ pub fn compare(report: &Report) -> Option<HalfComparison> {
     let mut attacks = Vec::new();
     for (i, (h, f)) in half_rows.iter().zip(&full_rows).enumerate() {
         if let Some((half, full)) = value(h).zip(value(f)) {
-            let error = deviation(&differences(&|r| resampled(i, r)));
+            let error = variance(&differences(&|r| resampled(i, r))).sqrt();
             attacks.push(HalfTerm { code: h.code.clone(), half, full, difference: half - full, error });
         }
     }
@@ -94,12 +95,6 @@ pub fn compare(report: &Report) -> Option<HalfComparison> {
 fn mean(values: Vec<Option<f64>>) -> Option<f64> {
     let count = values.len() as f64;
     values.into_iter().sum::<Option<f64>>().map(|sum| sum / count)
-}
-
-fn deviation(values: &[f64]) -> f64 {
-    let n = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt()
 }
 
 /// Reports an error if float16 made the attack weaker: the sample's score, or that of a single attack, is

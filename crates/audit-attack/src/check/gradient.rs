@@ -2,6 +2,7 @@
 
 use audit_base::Result;
 use audit_base::random::Random;
+use audit_gallery::space::product;
 use audit_model::untouched::Untouched;
 use ndarray::ArrayView2;
 
@@ -177,8 +178,8 @@ pub fn compare(
         let ((up, phi_up), (down, phi_down)) = (at(1.0)?, at(-1.0)?);
         // The actual change of the images. For such small steps, rounding of the images matters.
         let moved: Vec<f32> = up.iter().zip(&down).map(|(a, b)| a - b).collect();
-        for i in 0..count {
-            let expected = dot(gradient, &moved, i, pixels);
+        for (i, (g, v)) in gradient.chunks(pixels).zip(moved.chunks(pixels)).enumerate() {
+            let expected = product(g, v);
             found.off.push(phi_up[i] - phi_down[i] - expected);
             found.expected.push(expected);
         }
@@ -329,7 +330,7 @@ impl DirectionKind {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -338,11 +339,6 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn unit_length(v: &mut [f32]) {
     let most = v.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
     v.iter_mut().for_each(|v| *v /= most);
-}
-
-fn dot(g: &[f32], v: &[f32], image: usize, pixels: usize) -> f64 {
-    let at = image * pixels..(image + 1) * pixels;
-    g[at.clone()].iter().zip(&v[at]).map(|(a, b)| *a as f64 * *b as f64).sum()
 }
 
 /// For each image of a shape [B, C, H, W], the sum of a random field and a field from the gradient, in equal

@@ -1,13 +1,15 @@
 //! Checks on a first batch of real images, before the attacks: the model against the untouched file.
 
 use super::gradient::{self, Errors};
+use audit_base::error::shortened;
 use audit_base::random::Random;
 use audit_base::{Error, Result};
+use audit_gallery::data::GREY_LEVEL;
+use audit_gallery::space;
 use audit_model::Model;
 use audit_model::apart::{SAME, cosine, difference, largest};
 use audit_model::estimate::POPULATION;
 use audit_model::mixing::{self, Mixing};
-use audit_model::runtime::shortened;
 use audit_model::untouched::Untouched;
 use audit_report::record::{Found, GradientCheck, Severity, reason};
 use ndarray::{Array2, ArrayView2, s};
@@ -25,8 +27,6 @@ pub const JITTER: f32 = 0.02;
 /// Noise for the comparison of batches, in pixel units: about as large as perturbations. A model can behave
 /// differently on images that it does not know.
 const ROUGH: f32 = 0.1;
-/// Noise that should not change the gradient's direction much: one grey level.
-const GREY_LEVEL: f32 = 1.0 / 255.0;
 /// Gradient below which a pixel has no influence, for embeddings whose largest value is 1.
 const DEAD: f64 = 1e-12;
 
@@ -321,17 +321,11 @@ fn gradients(
     let finite = real.iter().all(|v| v.is_finite());
     let zero = real.chunks(pixels).filter(|g| g.iter().all(|v| *v == 0.0)).count();
     let dead = real.iter().filter(|v| f64::from(v.abs()) < DEAD * scale).count() as f64 / real.len() as f64;
+    // Noise of a grey level should not change the direction much.
     let (_, beside) = model.gradient(&near(&images, GREY_LEVEL), cotangent)?;
     pass(GRADIENT);
-    let mut cosines: Vec<f64> = (real.chunks(pixels).zip(beside.chunks(pixels)))
-        .map(|(a, b)| {
-            let product = |a: &[f32], b: &[f32]| -> f64 {
-                a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-            };
-            product(a, b) / (product(a, a) * product(b, b)).sqrt().max(f64::MIN_POSITIVE)
-        })
-        .collect();
-    cosines.sort_by(f64::total_cmp);
+    let cosines = real.chunks(pixels).zip(beside.chunks(pixels)).map(|(a, b)| space::cosine(a, b));
+    let steady = gradient::median(cosines.collect());
     let errors = match finite && zero < count {
         true => {
             let shape = model.info.preprocessing.pixel_shape(count).map(|d| d as usize);
@@ -339,7 +333,7 @@ fn gradients(
         }
         false => None,
     };
-    Ok(Gradients { finite, zero, dead: 100.0 * dead, steady: cosines[cosines.len() / 2], errors })
+    Ok(Gradients { finite, zero, dead: 100.0 * dead, steady, errors })
 }
 
 /// Words for a difference of `e`, as a share of the largest value.

@@ -2,8 +2,8 @@
 
 use crate::ensemble::{Ensemble, Member, ladder};
 use crate::objective::r1::{CONTROLS, R1};
+use audit_base::error::shortened;
 use audit_model::Route;
-use audit_model::runtime::shortened;
 use audit_report::judge::strong::{MATERIAL, MORE_QUERIES, beyond_chance, no_strong_search};
 use audit_report::judge::survivors::attacked;
 use audit_report::record::{Found, Outcome};
@@ -184,7 +184,7 @@ mod tests {
         let member = |&(name, reached): &(&str, bool)| audit_report::record::MemberResult {
             member: name.into(),
             steps: 10,
-            value: f64::from(u8::from(!reached)),
+            value: f64::from(!reached),
             reached,
             counts: reached,
         };

@@ -59,9 +59,17 @@ impl Attack {
         for trial in trials {
             queries.entry(trial.objective.code).or_insert((trial, 0)).1 += 1;
         }
-        let each = queries.into_values().map(|(trial, count)| Amount {
-            usual: plan.usual_passes(trial.objective, count, room),
-            most: plan.most_passes(trial.objective, count, room),
+        // Without an effort a check runs one search, also for objectives that audits attack by the strong
+        // search alone.
+        let each = queries.into_values().map(|(trial, count)| match plan.effort {
+            Some(_) => Amount {
+                usual: plan.usual_passes(trial.objective, count, room),
+                most: plan.most_passes(trial.objective, count, room),
+            },
+            None => {
+                let most = plan.passes_of_one_search(trial.objective, count, room);
+                Amount { usual: most, most }
+            }
         });
         each.fold(Amount::default(), |sum, each| sum + each)
     }
@@ -208,5 +216,18 @@ mod tests {
         assert_eq!(of(&["transfer", "eight-bit"]), steps(32));
         // 100 images without a gradient.
         assert_eq!(of(&["noise"]), Amount { usual: 192 + 200, most: 192 + 200 });
+    }
+
+    /// A single step of ε is one search, also beside the strong search for R1: 2 rounds of 3 passes.
+    #[test]
+    fn one_search_does_not_cost_what_the_strong_search_does() {
+        let trial = |query| Trial { objective: &crate::objective::r1::R1, query, targets: Vec::new() };
+        let trials: Vec<Trial> = (0..16).map(trial).collect();
+        let strong = Plan { effort: Some(1), ..plan() };
+        let room = Room { workers: 1, batch: 8 };
+        let once = one_step(&strong, 1.0);
+        assert_eq!(once[0].amount(&strong, &trials, room), Amount { usual: 6, most: 6 });
+        let own = Attack::Search(strong.clone()).amount(&strong, &trials, room);
+        assert_eq!(own.most, strong.most_passes(trials[0].objective, 16, room));
     }
 }

@@ -14,7 +14,9 @@ use super::plans::{self, Attack, NOISE_IMAGES, RANDOM_IMAGES, STEP_SIZES};
 use crate::{
     AttackContext, Bound, Draw, Event, ImageSource, Others, Passes, Plan, Reach, Room, Strong, Trial, measure,
 };
+use audit_base::numbers::mean;
 use audit_base::{Error, Result};
+use audit_gallery::data::file_value;
 use audit_model::Model;
 use audit_report::judge::mean::Mean;
 use audit_report::judge::score::Basis;
@@ -63,9 +65,12 @@ struct Shot {
     image: Vec<f32>,
 }
 
+/// Is told the forward passes of all checks; an error ends the checks.
+pub type WatchPasses<'w> = dyn FnMut(Passes) -> Result<()> + Send + 'w;
+
 /// Forward passes of the attacks of all checks.
 struct Work<'w> {
-    watch: &'w mut (dyn FnMut(Passes) + Send),
+    watch: &'w mut WatchPasses<'w>,
     /// Forward passes before the current attack, and with it.
     before: usize,
     now: usize,
@@ -79,11 +84,12 @@ impl Work<'_> {
         self.ahead.retain(|(other, _)| other != attack);
     }
 
-    /// Adds what the current attack has made, and the upper bound on what it has left.
-    fn record(&mut self, Passes { made, left }: Passes) {
+    /// Adds what the current attack has made, and the upper bound on what it has left. Errors: those of the
+    /// watch.
+    fn record(&mut self, Passes { made, left }: Passes) -> Result<()> {
         self.now = self.before + made;
         let after: usize = self.ahead.iter().map(|(_, most)| most).sum();
-        (self.watch)(Passes { made: self.now, left: left + after });
+        (self.watch)(Passes { made: self.now, left: left + after })
     }
 }
 
@@ -102,7 +108,7 @@ impl<'a> DoctorInput<'a> {
         trials: &'a [Trial],
         plan: &'a Plan,
         surrogate: Option<(Model, AttackContext)>,
-        watch: &'a mut (dyn FnMut(Passes) + Send),
+        watch: &'a mut WatchPasses<'a>,
     ) -> Result<DoctorInput<'a>> {
         let clean = trials.iter().map(|t| Ok(images(t.query)?.data)).collect::<Result<Vec<_>>>()?;
         let (at_start, _) = crate::losses(model.workers(), context, plan.form, trials, &clean)?;
@@ -329,13 +335,8 @@ impl<'a> DoctorInput<'a> {
     }
 
     /// The worst comparison of some runs, each with its words, with the audit's own attack.
-    fn gravest(
-        &self,
-        severity: Severity,
-        runs: impl Iterator<Item = (String, Rc<Vec<Shot>>)>,
-        base: &[Shot],
-    ) -> Found {
-        let compared = runs.map(|(how, shots)| self.compared(severity, &how, &shots, base));
+    fn gravest(&self, runs: impl Iterator<Item = (String, Rc<Vec<Shot>>)>, base: &[Shot]) -> Found {
+        let compared = runs.map(|(how, shots)| self.compared(Severity::Warning, &how, &shots, base));
         compared.reduce(Found::or_graver).unwrap_or_else(unmeasured)
     }
 
@@ -367,24 +368,29 @@ fn shoot(
     work: &mut Work,
 ) -> Result<Vec<Shot>> {
     let mut shots: BTreeMap<usize, Shot> = BTreeMap::new();
+    let mut end = Ok(());
     let mut see = |event: Event| {
         match event {
-            Event::Step { passes, .. } => work.record(passes),
+            // Trials that end after the first error are reported too.
+            _ if end.is_err() => (),
+            Event::Step { passes, .. } => end = work.record(passes),
             Event::Further(_) => (),
             Event::Done(trial, outcome, evidence) => {
                 shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
             }
         }
-        ControlFlow::Continue(())
+        if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    match plan.effort {
-        None => crate::run(model.workers(), context, images, trials, plan, &mut see).map(drop)?,
+    let ran = match plan.effort {
+        None => crate::run(model.workers(), context, images, trials, plan, &mut see).map(drop),
         Some(effort) => {
             let (others, largest) = (Others { images, shape: model.shape() }, model.pixels());
             let strong = Strong { context, images, trials, plan, effort, others, largest, files: None };
-            strong.run(&mut model.passes_for_search(), &mut see)?;
+            strong.run(&mut model.passes_for_search(), &mut see)
         }
-    }
+    };
+    end?;
+    ran?;
     if shots.len() != trials.len() {
         return Err(Error::internal("an attack left no image"));
     }
@@ -397,11 +403,6 @@ fn clear(gains: &[Gain], least: f64) -> String {
     clear.map(|g| format!("{} {:.1}", g.what, g.by.value)).collect::<Vec<_>>().join(", ")
 }
 
-/// The mean of `values`; NaN if there are none.
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
 fn images_of(shots: &[Shot]) -> Vec<Vec<f32>> {
     shots.iter().map(|shot| shot.image.clone()).collect()
 }
@@ -412,7 +413,7 @@ pub(super) fn more_steps(p: &mut DoctorInput) -> Result<Found> {
         Some(_) => "ten times the work".to_string(),
     };
     let (more, base) = (p.run_all(plans::more_steps)?, p.base()?);
-    Ok(p.gravest(Severity::Warning, more.into_iter().map(|(_, shots)| (how.clone(), shots)), &base))
+    Ok(p.gravest(more.into_iter().map(|(_, shots)| (how.clone(), shots)), &base))
 }
 
 pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
@@ -422,7 +423,7 @@ pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
         return Ok(Found::not_checked(format!("the suite has {own} random starts itself"), ""));
     }
     let how = |plan: Plan| format!("{} more random starts", plan.restarts - own);
-    Ok(p.gravest(Severity::Warning, more.into_iter().map(|(plan, shots)| (how(plan), shots)), &base))
+    Ok(p.gravest(more.into_iter().map(|(plan, shots)| (how(plan), shots)), &base))
 }
 
 pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
@@ -433,7 +434,7 @@ pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
     let names: Vec<String> = STEP_SIZES.map(how).into_iter().chain(["adaptive steps".into()]).collect();
     let (others, base) = (p.run_all(plans::step_size)?, p.base()?);
     let shots = others.into_iter().map(|(_, shots)| shots);
-    Ok(p.gravest(Severity::Warning, names.into_iter().zip(shots), &base))
+    Ok(p.gravest(names.into_iter().zip(shots), &base))
 }
 
 pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
@@ -546,7 +547,7 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
     p.work.begin(&Attack::Noise);
     let each = Attack::Noise.amount(p.plan, p.trials, Room::of(p.model)).most / NOISE_IMAGES;
     for k in 0..NOISE_IMAGES {
-        p.work.record(Passes { made: k * each, left: (NOISE_IMAGES - k) * each });
+        p.work.record(Passes { made: k * each, left: (NOISE_IMAGES - k) * each })?;
         let mut images = p.clean.clone();
         for (trials, draw) in p.perturbations.iter().zip(&mut draws) {
             let by: Vec<f32> = (0..p.model.pixels())
@@ -614,7 +615,7 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
         return Ok(Found::not_checked(why, ""));
     }
     let images: Vec<Vec<f32>> =
-        base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();
+        base.iter().map(|s| s.image.iter().map(|v| file_value(*v)).collect()).collect();
     let (_, points) = crate::losses(p.model.workers(), p.context, p.plan.form, p.trials, &images)?;
     let rounded: Vec<Shot> = (images.into_iter().zip(points.rows()).zip(p.trials).zip(base.iter()))
         .map(|(((image, point), trial), shot)| {

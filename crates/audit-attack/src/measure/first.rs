@@ -23,8 +23,8 @@ pub const TOP1: Measure = Measure {
     facts: &measures::TOP1,
     asks: |at| {
         let gallery = &at.context.gallery;
-        let right = (at.trial.objective.right)(gallery, at.trial);
-        rank_of_nearest(at, right, gallery.left_out(at.trial.query, true))
+        let correct = (at.trial.objective.correct)(gallery, at.trial);
+        rank_of_nearest(at, correct, gallery.left_out(at.trial.query, true))
     },
     ..HIT
 };

@@ -100,13 +100,13 @@ fn ordered(at: &At, ranks: &[usize]) -> Measures {
 /// if their order is swapped, else 0. More: Kendall's τ (τ-b if distances are equal; 0 if all are).
 fn order(d: &[f64]) -> f64 {
     if let [nearer, farther] = d {
-        return f64::from(u8::from(farther <= nearer));
+        return f64::from(farther <= nearer);
     }
     let (mut agree, mut tied, mut pairs) = (0.0f64, 0.0, 0.0);
     for (i, first) in d.iter().enumerate() {
         for second in &d[i + 1..] {
             pairs += 1.0;
-            tied += f64::from(u8::from(first == second));
+            tied += f64::from(first == second);
             agree += match first.total_cmp(second) {
                 std::cmp::Ordering::Less => 1.0,
                 std::cmp::Ordering::Equal => 0.0,

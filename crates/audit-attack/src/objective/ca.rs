@@ -1,7 +1,6 @@
 //! CA±: the candidate is perturbed. Its targets are queries, and its rank for them is raised or lowered.
 
-use super::{Aim, Draw, Form, Loss, Objective, Query, Reach, Targets, Trial, measure, rank, usual};
-use crate::trial::AttackContext;
+use super::{Aim, Draw, Loss, Objective, Query, Reach, Targets, Trial, measure, rank, usual};
 use audit_base::Result;
 use audit_gallery::space::{Gallery, wide};
 use audit_report::facts;
@@ -11,7 +10,7 @@ pub const RAISE: Objective = Objective {
     measure: &measure::CANDIDATE_RANK,
     reach: |_| Reach::Almost(10.0),
     targets: |query, draw| Ok(query.any_queries(query.count, draw)),
-    loss: raise,
+    loss: |context, _, trial| loss(&context.gallery, trial, Aim::First),
     members: rank::RANKS,
     ..usual(&facts::CA_RAISE)
 };
@@ -20,7 +19,7 @@ pub const RAISE: Objective = Objective {
 pub const LOWER: Objective = Objective {
     measure: &measure::CANDIDATE_RANK,
     targets: near,
-    loss: |context, form, trial| loss(&context.gallery, form, trial, Aim::Last),
+    loss: |context, _, trial| loss(&context.gallery, trial, Aim::Last),
     members: rank::RANKS,
     ..usual(&facts::CA_LOWER)
 };
@@ -61,14 +60,9 @@ impl Ranking {
     }
 }
 
-/// The loss of CA+.
-pub(super) fn raise<'a>(context: &'a AttackContext, form: Form, trial: &Trial) -> Loss<'a> {
-    loss(&context.gallery, form, trial, Aim::First)
-}
-
 /// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) are constant while c̃ moves. With them sorted, and
 /// their prefix sums, a binary search finds the positive terms of a step and their sum.
-fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
+fn loss<'a>(gallery: &'a Gallery, trial: &Trial, aim: Aim) -> Loss<'a> {
     let metric = gallery.metric;
     let ranking = |&q: &usize| {
         let mut sorted = gallery.distances(gallery.point(q));

@@ -29,7 +29,7 @@ pub const MANY: Objective =
 pub const PAIR_KEPT: Objective = Objective {
     facts: &facts::FOA_PAIR_KEPT,
     measure: &measure::ORDER_AND_KEPT,
-    loss: |context, form, trial| spqa::keeping(context, form, trial, swapped(trial), true),
+    loss: |context, _, trial| spqa::keeping(context, trial, swapped(trial), true),
     ..PAIR
 };
 /// Puts 5 items in another order, and keeps other items.
@@ -51,7 +51,7 @@ const BASE: Objective = Objective {
 
 /// The published code leaves ξ at 1 for more than two targets.
 fn keeping<'a>(context: &'a AttackContext, form: Form, trial: &Trial) -> Loss<'a> {
-    spqa::keeping(context, form, trial, ordered(trial), form == Form::Corrected)
+    spqa::keeping(context, trial, ordered(trial), form == Form::Corrected)
 }
 
 /// Draws `m` distinct items of the nearest 1 %, in a random order.

@@ -26,7 +26,7 @@ pub const GTT: Objective = Objective {
             _ => Targets::Chosen(nearest),
         })
     },
-    loss: |context, form, trial| qa::loss(&context.gallery, form, trial, Aim::Last),
+    loss: |context, _, trial| qa::loss(&context.gallery, trial, Aim::Last),
     members: TRANSLOCATION,
     ..usual(&facts::GTT)
 };

@@ -18,7 +18,7 @@ pub const HUB: Objective = Objective {
     // There may be no image that is near to all queries.
     reach: |_| Reach::Unknown,
     targets: sample,
-    loss: ca::raise,
+    loss: ca::RAISE.loss,
     members: CAPTURE,
     ..usual(&facts::HUB)
 };

@@ -2,7 +2,7 @@
 //! (equations 5 and 6 of Panum et al., arXiv:2102.07265). Only searches for the smallest perturbation run
 //! them ([`crate::Search::smallest`]).
 
-use super::{Loss, Objective, Query, Reach, Targets, Trial, ltm, measure, nn, r1, usual};
+use super::{Loss, Objective, Query, Reach, Targets, Trial, ltm, measure, nearest_of, nn, r1, usual};
 use audit_gallery::space::Gallery;
 use audit_report::facts;
 
@@ -30,7 +30,7 @@ pub const TARGETED: Objective = Objective {
         Ok(other_classes(query).map_or_else(Targets::Skip, |items| Targets::drawn(draw, &items, 1)))
     },
     loss: |context, _, trial| nearer(&context.gallery, trial),
-    right: |gallery, trial| ranked(gallery, trial.query, |i| !has_named_class(gallery, trial, i)),
+    correct: |gallery, trial| ranked(gallery, trial.query, |i| !has_named_class(gallery, trial, i)),
     ..usual(&facts::TARGETED_MIN)
 };
 
@@ -62,10 +62,11 @@ fn other_classes(query: &Query) -> Result<Vec<usize>, &'static str> {
 /// difference alone would let a search swing between two items in its way.
 fn nearer<'a>(gallery: &'a Gallery, trial: &Trial) -> Loss<'a> {
     let of_class = ranked(gallery, trial.query, |i| has_named_class(gallery, trial, i));
-    let others = (trial.objective.right)(gallery, trial);
+    let others = (trial.objective.correct)(gallery, trial);
     Loss::Gallery(Box::new(move |d, weights| {
-        let nearest = |of: &[usize]| of.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]));
-        let (Some(target), Some(other)) = (nearest(&of_class), nearest(&others)) else { return 0.0 };
+        let (Some(target), Some(other)) = (nearest_of(d, &of_class), nearest_of(d, &others)) else {
+            return 0.0;
+        };
         let far = f64::from(d[target]) * f64::from(1.0 + r1::CLEARLY);
         let mut sum = 0.0;
         for &i in others.iter().filter(|&&i| i == other || f64::from(d[i]) <= far) {

@@ -82,9 +82,14 @@ const fn usual(facts: &'static Facts) -> Objective {
         targets: |_, _| Ok(Targets::Chosen(Vec::new())),
         loss: |_, _, _| Loss::Still,
         members: members::USUAL,
-        right: |gallery, trial| gallery.positives(trial.query).collect(),
+        correct: |gallery, trial| gallery.positives(trial.query).collect(),
         shared: None,
     }
+}
+
+/// The item with the smallest distance, of some.
+fn nearest_of(d: &[f32], items: &[usize]) -> Option<usize> {
+    items.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]))
 }
 
 impl Objective {

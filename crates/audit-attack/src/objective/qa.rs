@@ -1,7 +1,7 @@
 //! QA±: the query is perturbed. Its targets are candidates, and their rank for the query is raised or
 //! lowered.
 
-use super::{Aim, Draw, Form, Loss, Objective, Query, Reach, Targets, Trial, foreign, measure, rank, usual};
+use super::{Aim, Draw, Loss, Objective, Query, Reach, Targets, Trial, foreign, measure, rank, usual};
 use audit_base::{Error, Result};
 use audit_gallery::space::Gallery;
 use audit_report::facts;
@@ -11,7 +11,7 @@ pub const RAISE: Objective = Objective {
     measure: &measure::QUERY_RANK,
     reach: |_| Reach::Almost(10.0),
     targets: |query, draw| Ok(query.any_targets(query.count, draw)),
-    loss: |context, form, trial| loss(&context.gallery, form, trial, Aim::First),
+    loss: |context, _, trial| loss(&context.gallery, trial, Aim::First),
     members: rank::RANKS,
     ..usual(&facts::QA_RAISE)
 };
@@ -20,7 +20,7 @@ pub const RAISE: Objective = Objective {
 pub const LOWER: Objective = Objective {
     measure: &measure::QUERY_RANK,
     targets: distinct_near,
-    loss: |context, form, trial| loss(&context.gallery, form, trial, Aim::Last),
+    loss: |context, _, trial| loss(&context.gallery, trial, Aim::Last),
     members: rank::RANKS,
     ..usual(&facts::QA_LOWER)
 };
@@ -41,7 +41,7 @@ fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
 }
 
 /// mean over c, x of [±(d(q̃, c) − d(q̃, x))]₊
-pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
+pub fn loss<'a>(gallery: &'a Gallery, trial: &Trial, aim: Aim) -> Loss<'a> {
     if let Some((targets, at)) = trial.foreign(gallery) {
         // Foreign targets are no views of the query, so none is left out.
         let hinge = hinge(targets, usize::MAX, at, aim);

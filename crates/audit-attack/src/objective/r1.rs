@@ -1,7 +1,7 @@
 //! R1: recall at 1 under the strongest attack that this program has. Robust R@1 is its term: the share of the
 //! queries for which no attack found an image that makes an item of another class the nearest.
 
-use super::{Form, Loss, Objective, Reach, Trial, es, ltm, usual};
+use super::{Form, Loss, Objective, Reach, Trial, es, ltm, nearest_of, usual};
 use crate::ensemble::members::{HINGE, LOST, SOFT, SQUARE};
 use crate::search::{COSINE, MOMENTUM, PGD, RANDOM_8_BIT};
 use crate::trial::AttackContext;
@@ -24,33 +24,32 @@ pub const R1: Objective = Objective {
 /// doesn't decide.
 pub(super) const CLEARLY: f32 = 1e-6;
 
-/// min over wrong items of d − min over correct items of d. Below 0 the query is wrong. With `class` (a
-/// label) only items of that class count as wrong: the loss of a targeted attack.
+/// min over incorrect items of d − min over correct items of d. Below 0 the query is wrong. With `class` (a
+/// label) only items of that class count as incorrect: the loss of a targeted attack.
 pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Option<usize>) -> Loss<'a> {
     let gallery = &context.gallery;
-    let own = (trial.objective.right)(gallery, trial);
-    let mut others = wrong(gallery, trial, &own);
+    let own = (trial.objective.correct)(gallery, trial);
+    let mut others = incorrect(gallery, trial, &own);
     others.retain(|&i| class.is_none_or(|class| gallery.labels[i] == class));
     Loss::Gallery(Box::new(move |d, weights| {
-        let nearest = |of: &[usize]| of.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]));
-        let (Some(near), Some(other)) = (nearest(&own), nearest(&others)) else { return 0.0 };
+        let (Some(near), Some(other)) = (nearest_of(d, &own), nearest_of(d, &others)) else { return 0.0 };
         weights[other] = 1.0;
         weights[near] = -1.0;
         f64::from(d[other]) * f64::from(1.0 + CLEARLY) - f64::from(d[near])
     }))
 }
 
-/// The items that the trial's query ranks and that are not `right`.
-fn wrong(gallery: &Gallery, trial: &Trial, right: &[usize]) -> Vec<usize> {
+/// The items that the trial's query ranks and that are not `correct`.
+fn incorrect(gallery: &Gallery, trial: &Trial, correct: &[usize]) -> Vec<usize> {
     let mut others = vec![true; gallery.len()];
-    right.iter().chain(&gallery.left_out(trial.query, true)).for_each(|&i| others[i] = false);
+    correct.iter().chain(&gallery.left_out(trial.query, true)).for_each(|&i| others[i] = false);
     (0..gallery.len()).filter(|&i| others[i]).collect()
 }
 
 /// The labels of the `count` other classes whose nearest item is nearest to the trial's query, nearest first.
 pub fn nearest_classes(gallery: &Gallery, trial: &Trial, count: usize) -> Vec<usize> {
     let d = gallery.distances(gallery.point(trial.query));
-    let mut order = wrong(gallery, trial, &(trial.objective.right)(gallery, trial));
+    let mut order = incorrect(gallery, trial, &(trial.objective.correct)(gallery, trial));
     order.sort_unstable_by(|&a, &b| d[a].total_cmp(&d[b]).then(a.cmp(&b)));
     let mut seen = std::collections::HashSet::new();
     order.into_iter().map(|i| gallery.labels[i]).filter(|label| seen.insert(*label)).take(count).collect()

@@ -7,6 +7,7 @@ use crate::ensemble::members::{HINGE, REFINED, RESTART, SQUARE};
 use crate::term::Goal;
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member};
+use audit_base::numbers::variance;
 use audit_gallery::space::{Gallery, wide};
 use audit_model::Route;
 use audit_report::facts::members;
@@ -34,9 +35,7 @@ fn step(u: f64) -> (f64, f64) {
 }
 
 fn deviation(d: &[f64]) -> f64 {
-    let n = d.len().max(1) as f64;
-    let mean = d.iter().sum::<f64>() / n;
-    (d.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / n).sqrt().max(f64::MIN_POSITIVE)
+    variance(d).sqrt().max(f64::MIN_POSITIVE)
 }
 
 fn of_candidate<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, sign: f64, share: f64) -> Loss<'a> {

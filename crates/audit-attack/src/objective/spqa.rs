@@ -1,7 +1,7 @@
 //! SPQA±: QA± that keeps the top of the query's ranking (Zhou et al., T-PAMI 2024, section 3.4), so that the
 //! list still looks right while the targets move.
 
-use super::{Aim, Form, Loss, Objective, Reach, Trial, measure, qa};
+use super::{Aim, Loss, Objective, Reach, Trial, measure, qa};
 use crate::ensemble::members;
 use crate::trial::AttackContext;
 use audit_report::facts;
@@ -14,7 +14,7 @@ pub const RAISE: Objective = Objective {
     facts: &facts::SPQA_RAISE,
     measure: &measure::QUERY_RANK_AND_KEPT,
     reach: |_| Reach::Unknown,
-    loss: |context, form, trial| loss(context, form, trial, Aim::First),
+    loss: |context, _, trial| loss(context, trial, Aim::First),
     members: members::USUAL,
     ..qa::RAISE
 };
@@ -23,21 +23,20 @@ pub const RAISE: Objective = Objective {
 pub const LOWER: Objective = Objective {
     facts: &facts::SPQA_LOWER,
     measure: &measure::QUERY_RANK_AND_KEPT,
-    loss: |context, form, trial| loss(context, form, trial, Aim::Last),
+    loss: |context, _, trial| loss(context, trial, Aim::Last),
     members: members::USUAL,
     ..qa::LOWER
 };
 
-fn loss<'a>(context: &'a AttackContext, form: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
+fn loss<'a>(context: &'a AttackContext, trial: &Trial, aim: Aim) -> Loss<'a> {
     let targets = qa::hinge(&context.gallery, trial.query, trial.targets.clone(), aim);
-    keeping(context, form, trial, move |d, weights| targets(d, 1.0, weights), true)
+    keeping(context, trial, move |d, weights| targets(d, 1.0, weights), true)
 }
 
 /// `main` + ξ·(QA+ loss of the kept items). The loss s of the kept items sets ξ = min(exp(k·s), 1e9) at each
 /// step, and ξ is not differentiated. k is [`AttackContext::xi_k`]. Without `adapt` ξ is 1.
 pub fn keeping<'a>(
     context: &'a AttackContext,
-    _: Form,
     trial: &Trial,
     main: impl Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a,
     adapt: bool,
@@ -55,7 +54,7 @@ pub fn keeping<'a>(
 mod tests {
     use super::*;
     use audit_gallery::space::Gallery;
-    use audit_report::record::Metric;
+    use audit_report::record::{Form, Metric};
     use ndarray::Array2;
 
     /// ξ from the definition: at d the loss of the kept items is s, and both the value and the gradient have

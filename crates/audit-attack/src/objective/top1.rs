@@ -4,7 +4,7 @@
 use super::r1::{R1, margin};
 use super::{Objective, Query, Targets};
 use crate::measure;
-use audit_gallery::space::{Gallery, product};
+use audit_gallery::space::{Gallery, cosine};
 use audit_report::facts;
 
 /// Makes any item come first that is neither the nearest item of the clean query nor a near copy of it. The
@@ -14,7 +14,7 @@ pub const TOP1: Objective = Objective {
     measure: &measure::TOP1,
     targets: |query, _| Ok(nearest_with_copies(query).map_or_else(Targets::Skip, Targets::Chosen)),
     loss: |context, form, trial| margin(context, form, trial, None),
-    right: |_, trial| trial.targets.clone(),
+    correct: |_, trial| trial.targets.clone(),
     ..R1
 };
 
@@ -28,25 +28,18 @@ fn nearest_with_copies(query: &Query) -> Result<Vec<usize>, &'static str> {
     let ranked = |i: usize| !gallery.excluded(own, i);
     let first = gallery.nearest(&query.distances(), 1, ranked);
     let &nearest = first.first().ok_or("the gallery has no other image")?;
-    let mut right = near_copies(gallery, nearest);
-    right.retain(|&i| ranked(i));
-    match (0..gallery.len()).filter(|&i| ranked(i)).count() == right.len() {
+    let mut correct = near_copies(gallery, nearest);
+    correct.retain(|&i| ranked(i));
+    match (0..gallery.len()).filter(|&i| ranked(i)).count() == correct.len() {
         true => Err("all images that it could find are near copies of one another"),
-        false => Ok(right),
+        false => Ok(correct),
     }
 }
 
 /// An item and its near copies in the gallery, ascending.
 pub fn near_copies(gallery: &Gallery, item: usize) -> Vec<usize> {
-    let same = |&i: &usize| i == item || cosine(gallery, item, i) >= NEAR_COPY;
+    let same = |&i: &usize| i == item || cosine(gallery.point(item), gallery.point(i)) >= NEAR_COPY;
     (0..gallery.len()).filter(same).collect()
-}
-
-/// The cosine similarity of two items.
-fn cosine(gallery: &Gallery, a: usize, b: usize) -> f64 {
-    let (a, b) = (gallery.point(a), gallery.point(b));
-    let length = |v: &[f32]| product::<f32, f32>(v, v).sqrt();
-    product(a, b) / (length(a) * length(b)).max(f64::MIN_POSITIVE)
 }
 
 #[cfg(test)]

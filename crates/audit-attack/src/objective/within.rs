@@ -3,7 +3,7 @@
 //! impersonation. In filters of near-duplicates and semantic caches it is compared with all items: evasion
 //! and collision.
 
-use super::{Aim, Draw, Loss, Objective, Query, Reach, Targets, measure, usual};
+use super::{Aim, Draw, Loss, Objective, Query, Reach, Targets, measure, nearest_of, usual};
 use crate::ensemble::members::{LOST, SOFT, THRESHOLD};
 use crate::measure::{duplicates, others};
 use crate::trial::AttackContext;
@@ -95,8 +95,7 @@ fn loss(context: &AttackContext, items: Vec<usize>, aim: Aim) -> Loss<'_> {
             Loss::Point(Box::new(move |z, _, gradient| value(metric.pair(z, &x, 0.0, gradient, |_| sign))))
         }
         _ => Loss::Gallery(Box::new(move |d, weights| {
-            let nearest = items.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]));
-            nearest.map_or(0.0, |i| {
+            nearest_of(d, &items).map_or(0.0, |i| {
                 weights[i] = sign;
                 value(f64::from(d[i]))
             })

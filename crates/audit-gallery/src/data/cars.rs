@@ -4,7 +4,7 @@
 
 use super::listing::{ListedImage, Listing, missing, root, zero_shot};
 use super::mat::{self, Value};
-use super::{Dataset, Layout, Open, Split};
+use super::{Dataset, Layout, Split, benchmark};
 use audit_base::{Error, Result, files};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,12 @@ const APART: &str = "devkit/cars_train_annos.mat";
 const ABOUT: &str = "cars_annos.mat with car_ims, or devkit/cars_train_annos.mat and \
                      devkit/cars_test_annos_withlabels.mat with cars_train and cars_test";
 
-pub const LAYOUT: Layout = Layout {
-    name: "cars-196",
-    about: ABOUT,
-    takes_file: false,
-    stretched: true,
-    detect: |path| [TOGETHER, APART].iter().any(|marker| find(path, marker).is_some()),
-    has_splits: |_| true,
-    open: Open::Split(open),
-};
+pub const LAYOUT: Layout = benchmark(
+    "cars-196",
+    ABOUT,
+    |path| [TOGETHER, APART].iter().any(|marker| find(path, marker).is_some()),
+    open,
+);
 
 fn find(path: &Path, marker: &str) -> Option<PathBuf> {
     root(path, "stanford_cars", marker).or_else(|| root(path, "cars196", marker))

@@ -4,7 +4,7 @@
 //! `train_test_split.txt` divides the images of every class, and is for classifiers.
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, root, zero_shot};
-use super::{Dataset, Layout, Open, Split};
+use super::{Dataset, Layout, Split, benchmark};
 use audit_base::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -13,15 +13,8 @@ const FOLDER: &str = "CUB_200_2011";
 const ABOUT: &str =
     "CUB_200_2011 with images.txt, image_class_labels.txt, classes.txt and images/<class>/<image>";
 
-pub const LAYOUT: Layout = Layout {
-    name: "cub-200-2011",
-    about: ABOUT,
-    takes_file: false,
-    stretched: true,
-    detect: |path| root(path, FOLDER, "image_class_labels.txt").is_some(),
-    has_splits: |_| true,
-    open: Open::Split(open),
-};
+pub const LAYOUT: Layout =
+    benchmark("cub-200-2011", ABOUT, |path| root(path, FOLDER, "image_class_labels.txt").is_some(), open);
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let root = expect_root(path, FOLDER, "images.txt", ABOUT)?;

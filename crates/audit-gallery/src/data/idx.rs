@@ -2,7 +2,7 @@
 //! training and 10,000 test images of the same ten classes.
 
 use super::listing::{missing, named, of_split};
-use super::{Dataset, Item, Layout, Open, Origin, Pixels, Preparation, Split, image};
+use super::{Dataset, Item, Layout, Origin, Pixels, Preparation, Split, benchmark, image};
 use audit_base::{Error, Result, files};
 use flate2::read::GzDecoder;
 use sha2::{Digest, Sha256};
@@ -13,15 +13,8 @@ use std::sync::Arc;
 const ABOUT: &str = "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and \
                      t10k-labels-idx1-ubyte, each with or without .gz, in PATH, PATH/raw or PATH/MNIST/raw";
 
-pub const LAYOUT: Layout = Layout {
-    name: "mnist",
-    about: ABOUT,
-    takes_file: false,
-    stretched: true,
-    detect: |path| find(path, "t10k", "images-idx3").is_some(),
-    has_splits: |_| true,
-    open: Open::Split(open),
-};
+pub const LAYOUT: Layout =
+    benchmark("mnist", ABOUT, |path| find(path, "t10k", "images-idx3").is_some(), open);
 
 /// Grey images of equal size.
 #[derive(Debug)]

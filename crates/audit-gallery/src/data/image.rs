@@ -1,6 +1,6 @@
 //! Image files to pixels and back.
 
-use super::photograph::Resampling;
+use super::photograph::{Resampling, grey_level};
 use super::{Interpolation, Part, Pixels, Preparation, Resize, format};
 use audit_base::{Error, Result, files};
 use image::codecs::jpeg::JpegEncoder;
@@ -88,9 +88,8 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
 /// The 8-bit image of planar values [C, H, W] in [0, 1], with 1 or 3 channels.
 pub fn picture(data: &[f32], [channels, height, width]: [usize; 3]) -> DynamicImage {
     let area = height * width;
-    let byte = |channel: usize, x: u32, y: u32| {
-        (data[channel * area + y as usize * width + x as usize] * BYTE).round() as u8
-    };
+    let byte =
+        |channel: usize, x: u32, y: u32| grey_level(data[channel * area + y as usize * width + x as usize]);
     let (w, h) = (width as u32, height as u32);
     match channels {
         1 => ImageBuffer::from_fn(w, h, |x, y| Luma([byte(0, x, y)])).into(),

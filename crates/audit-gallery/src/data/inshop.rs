@@ -2,7 +2,7 @@
 //! test queries and a disjoint gallery of 12,612, of 3,985 items.
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, missing, named, root};
-use super::{Dataset, Layout, Open, Role, Split};
+use super::{Dataset, Layout, Role, Split, benchmark};
 use audit_base::Result;
 use std::path::Path;
 
@@ -12,15 +12,7 @@ const ABOUT: &str =
     "In-shop Clothes Retrieval Benchmark with Eval/list_eval_partition.txt and img/<WOMEN|MEN>/.../<image>";
 const HEADER: &str = "image_name item_id evaluation_status";
 
-pub const LAYOUT: Layout = Layout {
-    name: "in-shop",
-    about: ABOUT,
-    takes_file: false,
-    stretched: true,
-    detect: |path| root(path, FOLDER, LIST).is_some(),
-    has_splits: |_| true,
-    open: Open::Split(open),
-};
+pub const LAYOUT: Layout = benchmark("in-shop", ABOUT, |path| root(path, FOLDER, LIST).is_some(), open);
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let root = expect_root(path, FOLDER, LIST, ABOUT)?;

@@ -2,6 +2,7 @@
 
 use super::folder::Contents;
 use super::{Dataset, Item, Origin, Part, Role, Split};
+use audit_base::error::shortened;
 use audit_base::{Error, Result, files};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
@@ -28,14 +29,9 @@ pub fn missing(path: &Path, about: &str) -> Error {
         .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
         .collect();
     names.sort();
-    let more = match names.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    names.truncate(SHOWN);
-    let found = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+    let found = if names.is_empty() { "nothing".into() } else { shortened(&names, SHOWN) };
     Error::usage(format!(
-        "{} is missing. Expected is {about}. Found {found}{more} in {}",
+        "{} is missing. Expected is {about}. Found {found} in {}",
         path.display(),
         folder.display()
     ))

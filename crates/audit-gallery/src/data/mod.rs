@@ -44,7 +44,9 @@ pub use format::unread;
 pub use image::{decode, jpeg, picture, png};
 pub use options::{Axes, Channels, Interpolation, Role};
 pub use partition::Partition;
-pub use photograph::{Photograph, QUALITIES, Resampling, file_of, file_value, grey_level, resized};
+pub use photograph::{
+    GREY_LEVEL, Photograph, QUALITIES, Resampling, file_of, file_value, grey_level, resized,
+};
 pub use properties::Properties;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -81,6 +83,17 @@ enum Open {
     Split(fn(&Path, Option<Split>) -> Result<Dataset>),
     /// By the columns of a list, which may be named.
     Columns(fn(&Path, &Wanted) -> Result<Dataset>),
+}
+
+/// The layout of a benchmark's archive: a folder with a split, whose papers stretch images.
+const fn benchmark(
+    name: &'static str,
+    about: &'static str,
+    detect: fn(&Path) -> bool,
+    open: fn(&Path, Option<Split>) -> Result<Dataset>,
+) -> Layout {
+    let open = Open::Split(open);
+    Layout { name, about, takes_file: false, stretched: true, detect, has_splits: |_| true, open }
 }
 
 /// Options for reading images.
@@ -276,6 +289,21 @@ impl Item {
         }
     }
 
+    /// The part of its file that is this image, in words; `None` for a whole file, and without a file.
+    pub fn part(&self) -> Option<String> {
+        match &self.origin {
+            Origin::Listed { part: Part::Bytes { from, length }, .. } => {
+                Some(format!("{length} bytes from {from}"))
+            }
+            Origin::Listed { part: Part::Value(column, row), .. } => {
+                Some(format!("row {row} of {}", column.name()))
+            }
+            Origin::Listed { part: Part::Box(edges), .. } => Some(format!("box {edges:?}")),
+            Origin::Packed { index, .. } => Some(format!("image {index}")),
+            _ => None,
+        }
+    }
+
     /// Its group of queries in its list, such as a site or a camera.
     pub fn group(&self) -> Option<&str> {
         match &self.origin {
@@ -353,7 +381,7 @@ impl Pixels {
     /// Rounded to whole grey levels, if the model needs them.
     fn settled(mut self, prep: &Preparation) -> Pixels {
         if prep.whole_levels {
-            self.data.iter_mut().for_each(|v| *v = (*v * 255.0).round() / 255.0);
+            self.data.iter_mut().for_each(|v| *v = file_value(*v));
         }
         self
     }

@@ -3,7 +3,7 @@
 //! Test: list_query (11,659) and list_gallery (82,161).
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, missing, named, of_split, root};
-use super::{Dataset, Layout, Open, Role, Split};
+use super::{Dataset, Layout, Role, Split, benchmark};
 use audit_base::Result;
 use std::path::Path;
 
@@ -11,17 +11,12 @@ const FOLDER: &str = "MSMT17_V1";
 const ABOUT: &str = "list_train.txt, list_val.txt, list_query.txt and list_gallery.txt, with the images in train and \
                      test (or mask_train_v2 and mask_test_v2)";
 
-pub const LAYOUT: Layout = Layout {
-    name: "msmt17",
-    about: ABOUT,
-    takes_file: false,
-    stretched: true,
-    detect: |path| {
-        root(path, FOLDER, "list_query.txt").is_some_and(|root| root.join("list_gallery.txt").is_file())
-    },
-    has_splits: |_| true,
-    open: Open::Split(open),
-};
+pub const LAYOUT: Layout = benchmark(
+    "msmt17",
+    ABOUT,
+    |path| root(path, FOLDER, "list_query.txt").is_some_and(|root| root.join("list_gallery.txt").is_file()),
+    open,
+);
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let (lists, folders) = of_split(

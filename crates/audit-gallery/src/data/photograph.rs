@@ -22,6 +22,9 @@ pub struct Photograph {
 /// file that is written.
 pub const QUALITIES: [i16; 3] = [0, -10, 10];
 
+/// The smallest difference between two values of an 8-bit file, as a part of the [0, 1] range.
+pub const GREY_LEVEL: f32 = 1.0 / BYTE;
+
 /// The grey level to which an 8-bit file rounds a value in [0, 1].
 pub fn grey_level(value: f32) -> u8 {
     // For positive numbers, this is faster than `round`.

@@ -6,7 +6,7 @@
 
 use super::folder::Contents;
 use super::listing::{ListedImage, Listing, missing, named, of_split, root};
-use super::{Dataset, Layout, Open, Role, Split};
+use super::{Dataset, Layout, Role, Split, benchmark};
 use audit_base::{Error, Result};
 use std::path::Path;
 
@@ -18,35 +18,26 @@ const VEHICLES: Folders = ["image_train", "image_query", "image_test"];
 const MARKET_FOLDER: &str = "Market-1501-v15.09.15";
 const DUKE_FOLDER: &str = "DukeMTMC-reID";
 
-pub const MARKET: Layout = Layout {
-    name: "market-1501",
-    about: "bounding_box_train, query and bounding_box_test with images such as 0002_c1s1_000451_03.jpg",
-    takes_file: false,
-    stretched: true,
-    detect: |path| like(path, MARKET_FOLDER, PERSONS).is_some_and(|sequences| sequences),
-    has_splits: |_| true,
-    open: Open::Split(|path, split| open(path, split, &MARKET, MARKET_FOLDER, PERSONS)),
-};
+pub const MARKET: Layout = benchmark(
+    "market-1501",
+    "bounding_box_train, query and bounding_box_test with images such as 0002_c1s1_000451_03.jpg",
+    |path| like(path, MARKET_FOLDER, PERSONS).is_some_and(|sequences| sequences),
+    |path, split| open(path, split, &MARKET, MARKET_FOLDER, PERSONS),
+);
 
-pub const DUKE: Layout = Layout {
-    name: "dukemtmc-reid",
-    about: "bounding_box_train, query and bounding_box_test with images such as 0001_c2_f0046182.jpg",
-    takes_file: false,
-    stretched: true,
-    detect: |path| like(path, DUKE_FOLDER, PERSONS).is_some_and(|sequences| !sequences),
-    has_splits: |_| true,
-    open: Open::Split(|path, split| open(path, split, &DUKE, DUKE_FOLDER, PERSONS)),
-};
+pub const DUKE: Layout = benchmark(
+    "dukemtmc-reid",
+    "bounding_box_train, query and bounding_box_test with images such as 0001_c2_f0046182.jpg",
+    |path| like(path, DUKE_FOLDER, PERSONS).is_some_and(|sequences| !sequences),
+    |path, split| open(path, split, &DUKE, DUKE_FOLDER, PERSONS),
+);
 
-pub const VERI: Layout = Layout {
-    name: "veri-776",
-    about: "image_train, image_query and image_test with images such as 0001_c001_00016450_0.jpg",
-    takes_file: false,
-    stretched: true,
-    detect: |path| like(path, "VeRi", VEHICLES).is_some(),
-    has_splits: |_| true,
-    open: Open::Split(|path, split| open(path, split, &VERI, "VeRi", VEHICLES)),
-};
+pub const VERI: Layout = benchmark(
+    "veri-776",
+    "image_train, image_query and image_test with images such as 0001_c001_00016450_0.jpg",
+    |path| like(path, "VeRi", VEHICLES).is_some(),
+    |path, split| open(path, split, &VERI, "VeRi", VEHICLES),
+);
 
 /// Whether the queries' names have a sequence after the camera, as Market's do and Duke's don't; `None`
 /// without the folders.

@@ -2,7 +2,7 @@
 //! product: train 59,551 images of 11,318, test 60,502 of 11,316.
 
 use super::listing::{ListedImage, Listing, Rows, expect_root, named, of_split, root};
-use super::{Dataset, Layout, Open, Split};
+use super::{Dataset, Layout, Split, benchmark};
 use audit_base::Result;
 use std::path::Path;
 
@@ -11,15 +11,8 @@ const ABOUT: &str =
     "Stanford_Online_Products with Ebay_train.txt, Ebay_test.txt and <category>_final/<image>";
 const HEADER: &str = "image_id class_id super_class_id path";
 
-pub const LAYOUT: Layout = Layout {
-    name: "sop",
-    about: ABOUT,
-    takes_file: false,
-    stretched: true,
-    detect: |path| root(path, FOLDER, "Ebay_test.txt").is_some(),
-    has_splits: |_| true,
-    open: Open::Split(open),
-};
+pub const LAYOUT: Layout =
+    benchmark("sop", ABOUT, |path| root(path, FOLDER, "Ebay_test.txt").is_some(), open);
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let list = of_split(split, "Ebay_train.txt", "Ebay_test.txt");

@@ -115,13 +115,13 @@ pub fn benign(
     let mean = |of: &dyn Fn(&[usize]) -> f64| {
         100.0 * (ranks.iter().map(|r| of(r)).sum::<f64>() / ranks.len() as f64)
     };
-    let recall = |k: usize| mean(&|r| f64::from(u8::from(r[0] < k)));
+    let recall = |k: usize| mean(&|r| f64::from(r[0] < k));
     // Queries, and sums of R@1 and mAP@R.
     let mut classes: BTreeMap<usize, (usize, [f64; 2])> = BTreeMap::new();
     for (&query, ranks) in queries.iter().zip(&ranks) {
         let (count, sums) = classes.entry(gallery.labels[query]).or_default();
         *count += 1;
-        sums[0] += f64::from(u8::from(ranks[0] < 1));
+        sums[0] += f64::from(ranks[0] < 1);
         sums[1] += ap_at_r(ranks);
     }
     let classes = classes.into_iter().map(|(label, (queries, sums))| {

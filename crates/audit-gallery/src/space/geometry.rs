@@ -4,6 +4,7 @@
 use super::sampler::{Mined, SAMPLERS, SEMIHARD, Sampler};
 use super::{CANCELLED, Gallery, Metric, squared_norms};
 use super::{ClassSpacing, Histogram, SamplerRow, Spacing, TripletState};
+use audit_base::numbers::{mean, variance};
 use audit_base::parallel;
 use audit_base::random::Random;
 use audit_base::{Error, Result};
@@ -321,16 +322,6 @@ fn state(near: &[f64], far: &[f64], sum: f64, rows: usize) -> TripletState {
         separability: -hardness / distance.max(1e-12),
         distance,
     }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// Mean squared deviation.
-fn variance(values: &[f64]) -> f64 {
-    let centre = mean(values);
-    values.iter().map(|v| (v - centre).powi(2)).sum::<f64>() / values.len().max(1) as f64
 }
 
 /// C = d_w(A,P) − d_w(A,N) of the distances of triplets, where d_w weighs each distance d by exp(−λ (d − min

@@ -185,6 +185,11 @@ pub fn product<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B]) -> f6
     sum_over(a, b, |x, y| x * y)
 }
 
+/// The cosine of the angle between two vectors; 0 if one of them is zero.
+pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    product(a, b) / (product(a, a) * product(b, b)).sqrt().max(f64::MIN_POSITIVE)
+}
+
 /// Σ f(a_i, b_i) in `f64`, in eight partial sums that the compiler vectorises. Indexed, because the release
 /// build inlines no iterator adapter of another codegen unit, and these took most of the time.
 #[inline]

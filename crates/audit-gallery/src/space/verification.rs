@@ -5,7 +5,7 @@ use super::Gallery;
 use audit_base::parallel;
 use audit_base::random::Random;
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The usual false accept rate.
 pub const FAR: f64 = 1e-3;
@@ -48,7 +48,7 @@ impl Pairs {
         Pairs::new(all, true)
     }
 
-    /// Pairs of a query and an item, by class: all, or 50,000 random ones of each kind.
+    /// Pairs of a query and an item, by class, each once: all, or 50,000 random ones of each kind.
     pub fn drawn(gallery: &Gallery) -> Pairs {
         Pairs::new(drawn(gallery), false)
     }
@@ -75,7 +75,8 @@ impl Pairs {
     }
 }
 
-/// Pairs by class.
+/// Pairs by class, each once: if both images are queries and items of the gallery, the one with the smaller
+/// index is the probe.
 fn drawn(gallery: &Gallery) -> Vec<Pair> {
     let (queries, n) = (gallery.queries(), gallery.len());
     let mut classes: HashMap<usize, Vec<usize>> = HashMap::new();
@@ -88,33 +89,42 @@ fn drawn(gallery: &Gallery) -> Vec<Pair> {
         group: None,
         fold: None,
     };
-    let valid = |p: &Pair, same: bool| p.same == same && !gallery.excluded(p.probe, p.reference);
+    let mut is_query = vec![false; n];
+    queries.iter().filter(|&&q| q < n).for_each(|&q| is_query[q] = true);
+    let again = |p: &Pair| p.reference < p.probe && p.probe < n && is_query[p.reference];
+    let valid = |p: &Pair, same: bool| p.same == same && !gallery.excluded(p.probe, p.reference) && !again(p);
+    // All of `each`; `None` if they are more than are drawn.
+    let all = |same: bool, each: &mut dyn Iterator<Item = (usize, usize)>| {
+        let found = each.map(|(q, i)| pair(q, i)).filter(|p| valid(p, same));
+        let found: Vec<Pair> = found.take(DRAWN + 1).collect();
+        (found.len() <= DRAWN).then_some(found)
+    };
     let mut random = Random::seeded(SEED);
     let mut some = |same: bool, reference: &dyn Fn(&mut Random, usize) -> Option<usize>| {
+        let mut known = HashSet::new();
         // If pairs of this kind are rare, there may be fewer.
         let tries = (0..20 * DRAWN).filter_map(|_| {
             let probe = queries[random.index(queries.len())];
             Some(pair(probe, reference(&mut random, probe)?))
         });
-        tries.filter(|p| valid(p, same)).take(DRAWN).collect::<Vec<_>>()
+        let new = |p: &Pair| valid(p, same) && known.insert((p.probe, p.reference));
+        tries.filter(new).take(DRAWN).collect::<Vec<_>>()
     };
     let of_class = queries.iter().map(|q| items(q).len()).sum::<usize>();
-    let mut all: Vec<Pair> = if of_class <= DRAWN {
-        let each = queries.iter().flat_map(|&q| items(&q).iter().map(move |&i| (q, i)));
-        each.map(|(q, i)| pair(q, i)).filter(|p| valid(p, true)).collect()
-    } else {
+    // Each pair may be among them from both sides.
+    let few = |ordered: usize| ordered <= 2 * DRAWN;
+    let mut each = queries.iter().flat_map(|&q| items(&q).iter().map(move |&i| (q, i)));
+    let genuine = few(of_class).then(|| all(true, &mut each)).flatten();
+    let mut pairs = genuine.unwrap_or_else(|| {
         some(true, &|random, probe| {
             let items = items(&probe);
             (!items.is_empty()).then(|| items[random.index(items.len())])
         })
-    };
-    if queries.len() * n <= DRAWN {
-        let each = queries.iter().flat_map(|&q| (0..n).map(move |i| (q, i)));
-        all.extend(each.map(|(q, i)| pair(q, i)).filter(|p| valid(p, false)));
-    } else {
-        all.extend(some(false, &|random, _| Some(random.index(n))));
-    }
-    all
+    });
+    let mut each = queries.iter().flat_map(|&q| (0..n).map(move |i| (q, i)));
+    let impostor = few(queries.len() * n).then(|| all(false, &mut each)).flatten();
+    pairs.extend(impostor.unwrap_or_else(|| some(false, &|random, _| Some(random.index(n)))));
+    pairs
 }
 
 /// Distances of genuine and of impostor pairs.
@@ -182,7 +192,8 @@ impl Distances {
         self.weighted(at, &ones)
     }
 
-    /// The error rates of `resamples` bootstrap resamples of the pairs of each kind.
+    /// The error rates of `resamples` bootstrap resamples of the pairs of each kind, as if no two shared an
+    /// image.
     pub fn resample(&self, at: At, resamples: usize, seed: u64) -> Vec<Accuracy> {
         let one = |stream: usize| {
             let mut random = Random::seeded(seed).stream(RESAMPLED + stream as u64);
@@ -304,6 +315,7 @@ fn threshold(impostor: &[f64], weights: &mut dyn Iterator<Item = f64>, n: f64, f
 mod tests {
     use super::super::Metric;
     use super::*;
+    use crate::data::Role;
     use ndarray::Array2;
 
     /// Computed by hand. Of ten impostors at 1 to 10, two may be accepted at a rate of 0.2: t is just below
@@ -353,10 +365,19 @@ mod tests {
         let counts = |gallery: &Gallery| Distances::of(gallery, &Pairs::drawn(gallery)).counts();
         let small = gallery(12, 3);
         let pairs = Pairs::drawn(&small);
-        assert_eq!(counts(&small), [12 * 3, 12 * 8]);
-        assert!(pairs.of(5, true).all(|p| p.reference % 3 == 2 && p.reference != 5));
-        assert_eq!((pairs.of(5, false).count(), pairs.probes(true).len()), (8, 12));
-        assert_eq!(counts(&gallery(1000, 2)), [DRAWN, DRAWN]);
+        // Each image is a query, and no pair counts twice.
+        assert_eq!(counts(&small), [12 * 3 / 2, 12 * 8 / 2]);
+        let references = |same| pairs.of(5, same).map(|p| p.reference).collect::<Vec<_>>();
+        assert_eq!((references(true), references(false)), (vec![8, 11], vec![6, 7, 9, 10]));
+        let large = gallery(1000, 2);
+        let drawn = Pairs::drawn(&large).all;
+        assert_eq!(counts(&large), [DRAWN, DRAWN]);
+        let sides = |p: &Pair| (p.probe.min(p.reference), p.probe.max(p.reference));
+        assert_eq!(drawn.iter().map(sides).collect::<HashSet<_>>().len(), 2 * DRAWN);
+        // Queries that are no items make pairs with all items.
+        let roles = [vec![Role::Gallery; 8], vec![Role::Query; 4]].concat();
+        let apart = gallery(12, 3).with_roles(&roles, vec![None; 12]).unwrap();
+        assert_eq!(counts(&apart), [10, 4 * 8 - 10]);
         // With one class there is no impostor.
         assert_eq!(counts(&gallery(400, 1))[1], 0);
     }

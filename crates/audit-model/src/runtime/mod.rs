@@ -532,13 +532,6 @@ fn dtype(ty: TensorElementType) -> DType {
 /// Nodes that messages name.
 pub const SHOWN: usize = 12;
 
-/// A list for messages: the first names, `most` of them, and the number of the others.
-pub fn shortened(names: &[impl AsRef<str>], most: usize) -> String {
-    let more = names.len().saturating_sub(most);
-    let some = names[..names.len() - more].iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("{some} and {more} more") } else { some }
-}
-
 /// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]. They are the nodes after
 /// basic optimisation and before kernels are fused. ort doesn't wrap these functions.
 #[allow(unsafe_code)]

@@ -4,7 +4,7 @@ use super::sizes::{self, CPU, exposed, hollow, untyped};
 use super::{Input, Optimise, Provider, Session, builder, fault, handover};
 use crate::refused;
 use audit_base::{Error, Result};
-use onnx_grad::graph::{Attr, Node, Value};
+use onnx_grad::graph::{Node, Value};
 use onnx_grad::{Graph, Types};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use std::collections::BTreeSet;
@@ -59,11 +59,7 @@ fn rewritten(graph: &Graph, b: SessionBuilder) -> Result<Graph> {
 fn add_domains(graph: &Graph, used: &mut BTreeSet<String>) {
     for node in &graph.nodes {
         used.insert(node.domain.clone());
-        for attr in node.attrs.values() {
-            if let Attr::Graph(inner) = attr {
-                add_domains(inner, used);
-            }
-        }
+        node.graphs().for_each(|inner| add_domains(inner, used));
     }
 }
 

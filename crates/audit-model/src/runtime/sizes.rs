@@ -9,7 +9,7 @@ use super::library::bounds_folding;
 use super::{Optimise, Options, Provider, Session};
 use crate::memory::{self, Bytes};
 use audit_base::Result;
-use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
+use onnx_grad::graph::{DType, Dim, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
 use std::collections::{HashMap, HashSet};
 
@@ -20,16 +20,6 @@ const ROUNDS: usize = 32;
 const DEEPEST: usize = 8;
 /// Values of a tensor from which it states no shape.
 const MOST: usize = 1024;
-/// Operators whose result differs from run to run.
-const DRAWN: [&str; 7] = [
-    "Bernoulli",
-    "Dropout",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-];
 /// Operators whose inputs state the shape of what they make, so that no shape means an unknown one and not a
 /// scalar.
 const SHAPED: [&str; 9] =
@@ -148,17 +138,12 @@ fn constant_part(graph: &Graph, types: &Types) -> Graph {
         }
         let of_part =
             |x: &String| x.is_empty() || part.constants.contains_key(x) || made.contains(x.as_str());
-        if plain(node) && !node.inputs.is_empty() && node.inputs.iter().all(of_part) {
+        if node.is_function() && !node.inputs.is_empty() && node.inputs.iter().all(of_part) {
             made.extend(node.outputs.iter().map(String::as_str));
             part.nodes.push(node.clone());
         }
     }
     part
-}
-
-/// Whether a node's values follow from its inputs, and from no graph within it.
-fn plain(node: &Node) -> bool {
-    !DRAWN.contains(&node.op.as_str()) && !node.attrs.values().any(|a| matches!(a, Attr::Graph(_)))
 }
 
 /// Refuses a node that makes a value of more bytes than a model may use, and one that makes more constants
@@ -231,7 +216,7 @@ fn shape_values(graph: &Graph, types: &Types) -> HashMap<String, Tensor> {
             continue;
         }
         let follows = |x: &String| x.is_empty() || follow.contains(x.as_str());
-        if plain(node) && few(node, types) && node.inputs.iter().all(follows) {
+        if node.is_function() && few(node, types) && node.inputs.iter().all(follows) {
             follow.extend(node.outputs.iter().map(String::as_str));
             small.nodes.push(node.clone());
         }
@@ -296,8 +281,7 @@ fn bodies(graph: &Graph, types: &Types, depth: usize) -> Result<()> {
     if depth == 0 {
         return Ok(());
     }
-    for body in graph.nodes.iter().flat_map(|node| node.attrs.values()) {
-        let Attr::Graph(body) = body else { continue };
+    for body in graph.nodes.iter().flat_map(Node::graphs) {
         let mut inner = graph.clone();
         inner.nodes.clone_from(&body.nodes);
         inner.inputs.clone_from(&body.inputs);

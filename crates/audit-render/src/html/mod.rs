@@ -100,8 +100,10 @@ fn banner(gate: &Verdict) -> Markup {
 fn score(report: &Report, first: &Headline) -> Markup {
     let mut drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
     let row = &first.row;
-    let base = drops.find(|c| c.metric == row.quantity.name && !c.withheld).and_then(|c| c.baseline);
-    let baseline = base.map(|b| format!("baseline {}", row.quantity.show(b)));
+    let check = drops.find(|c| c.metric == row.quantity.name && !c.withheld);
+    let base = check.and_then(|c| c.baseline);
+    let above = if check.is_some_and(|c| c.baseline_above) { "above " } else { "" };
+    let baseline = base.map(|b| format!("baseline {above}{}", row.quantity.show(b)));
     let details: Vec<String> = first.queries().into_iter().chain(baseline).collect();
     // A number stays with its unit.
     let remark = |text: &str| format!("{}. ", capital(text).replace(" %", "\u{a0}%"));
@@ -293,6 +295,12 @@ fn measured(report: &Report) -> Markup {
         rows.insert(1, ("Crafted", html! { (capital(&text)) "." }));
     }
     rows.extend(report.command.as_ref().map(|c| ("Command", html! { code { (c) } })));
-    let lead = "Intervals: bootstrap over queries, the same resamples for all attacks.";
-    conditions(m, Some(&report.data), rows, lead)
+    let of = if report.data.has_classes() { "of these classes" } else { "like these" };
+    let lead = format!(
+        "95 % intervals are for new queries {of}. {} at every ε, and clean R@1 of a sample: Wilson. The \
+         weakest classes and groups: Clopper and Pearson. All others: bootstrap over queries, the same \
+         resamples for all attacks, unless the text beside them says otherwise.",
+        capital(Quantity::robust(report).label)
+    );
+    conditions(m, Some(&report.data), rows, &lead)
 }

@@ -44,7 +44,8 @@ fn content(report: &Report, _: Medium) -> Content {
         report.suite.threshold.map_or("threshold not stated".into(), |stated| stated.to_string()),
     );
     let clean = format!(
-        "without an attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; intervals resample these",
+        "without an attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; \
+         intervals resample these as if no two shared an image",
         found.far,
         found.tar,
         within(found.tar_interval, 1),

@@ -152,7 +152,7 @@ const SHARE: Term = Term {
     recall: true,
     unit: Unit::Percent,
     label: "R@1, %",
-    read: |o, _| Some((Some(share(o.before.hit?)), share(o.after.hit?))),
+    read: |o, _| Some((Some(f64::from(o.before.hit?)), f64::from(o.after.hit?))),
     ers: Some(|after| after),
     divided: true,
     resistance: Some(Averaging::Means),
@@ -227,7 +227,7 @@ pub const GTT: Term = Term {
     recall: false,
     name: "GTT",
     label: "top-1 kept in top 4, %",
-    read: |o, _| Some((Some(share(o.before.retained?)), share(o.after.retained?))),
+    read: |o, _| Some((Some(f64::from(o.before.retained?)), f64::from(o.after.retained?))),
     divided: false,
     ..SHARE
 };
@@ -422,11 +422,11 @@ pub const COLLIDE: Term = Term {
 const DECIDED: Term = Term { recall: false, goal: Goal::Highest, source: source::DODGING, ..APART };
 
 fn accepted(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
-    Some((Some(share(o.before.accepted?)), share(o.after.accepted?)))
+    Some((Some(f64::from(o.before.accepted?)), f64::from(o.after.accepted?)))
 }
 
 fn refused(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
-    Some((Some(share(!o.before.accepted?)), share(!o.after.accepted?)))
+    Some((Some(f64::from(!o.before.accepted?)), f64::from(!o.after.accepted?)))
 }
 
 /// A hub is CA+ with many targets.
@@ -450,10 +450,6 @@ fn weighted(o: &Outcome, k: usize, weights: &[f64]) -> Option<f64> {
 
 const CANDIDATE: &str = "candidate's rank, %";
 const QUERY: &str = "rank for the query, %";
-
-fn share(yes: bool) -> f64 {
-    f64::from(u8::from(yes))
-}
 
 impl Term {
     /// The term called `name`. Case matters.

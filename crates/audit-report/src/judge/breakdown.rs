@@ -3,7 +3,9 @@
 //!
 //! The worst of several noisy numbers is bad by chance: of forty equal classes with ten queries each, one is
 //! far below the others. So a class counts only with [`LEAST`] queries, the intervals of all classes hold
-//! together (Bonferroni), and a gate fails only if the interval of the worst does not reach its bound.
+//! together (Bonferroni), and a gate fails only if the interval of the worst does not reach its bound. The
+//! worst is never better than the mean over all classes, so that the interval of this mean bounds it too: the
+//! intervals of small classes alone are so wide that they reach any bound.
 
 use super::division::{DIVISIONS, Division, LEAST, divided};
 use super::quantity::Quantity;
@@ -76,11 +78,21 @@ impl Weakest {
         self.of.term().map_or("the strong search", |term| term.name)
     }
 
-    /// 95 % interval of the share of the weakest of all: from the highest lower to the highest upper end of
-    /// the rows' intervals.
+    /// 95 % interval of the share of the weakest of all.
     pub fn interval(&self) -> (f64, f64) {
-        let highest = |of: fn(&WeakPart) -> f64| self.rows.iter().map(of).fold(0.0, f64::max);
-        (highest(|row| row.interval.0), highest(|row| row.interval.1))
+        self.interval_among(self.chances())
+    }
+
+    /// Number of intervals that bound the share of the weakest: of the rows, and of several rows together.
+    pub fn chances(&self) -> usize {
+        family(self.rows.len())
+    }
+
+    /// [`Self::interval`] if the attack was chosen for its weakest part, among several attacks with so many
+    /// [`Self::chances`] in all.
+    pub fn interval_among(&self, chances: usize) -> (f64, f64) {
+        let parts: Vec<_> = self.rows.iter().map(|row| (row.failed, row.correct)).collect();
+        of_worst(&parts, chances, true)
     }
 }
 
@@ -128,9 +140,11 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
     let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, attack_of(share)?));
     let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
     let alpha = 0.05 / enough.len() as f64;
+    let count = |places: &[usize], of: fn(&(&str, bool, bool)) -> bool| {
+        places.iter().filter(|i| of(&queries[**i])).count()
+    };
     let row = |(name, places): &(&str, Vec<usize>)| {
-        let count = |of: fn(&(&str, bool, bool)) -> bool| places.iter().filter(|i| of(&queries[**i])).count();
-        let (before, after) = (count(|q| q.1), count(|q| q.2));
+        let (before, after) = (count(places, |q| q.1), count(places, |q| q.2));
         let percent = |hits: usize| 100.0 * hits as f64 / places.len() as f64;
         BreakdownRow {
             name: (*name).into(),
@@ -148,17 +162,45 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
             .then(b.queries.cmp(&a.queries))
             .then(a.name.cmp(&b.name))
     });
-    let worst =
-        |of: fn(&BreakdownRow) -> f64| rows.iter().map(of).min_by(|a, b| (sign * a).total_cmp(&(sign * b)));
+    let parts: Vec<_> = enough.iter().map(|(_, places)| (count(places, |q| q.2), places.len())).collect();
     Some(Breakdown {
         by: by.name.into(),
         metric: share.name.into(),
         least: LEAST,
         too_few: few.len(),
-        worst: worst(|row| row.after)?,
-        interval: (worst(|row| row.interval.0)?, worst(|row| row.interval.1)?),
+        worst: rows.first()?.after,
+        interval: of_worst(&parts, family(parts.len()), share.lower_is_better),
         rows,
     })
+}
+
+/// The interval of the worst in reports of earlier versions, without that of all queries together: from the worst lower to the worst
+/// upper end of the rows' intervals.
+pub(super) fn of_rows(found: &Breakdown, lower_is_better: bool) -> (f64, f64) {
+    worst_ends(found.rows.iter().map(|row| row.interval), lower_is_better)
+}
+
+/// Number of intervals that bound the worst share of so many parts: theirs, and that of several together.
+fn family(parts: usize) -> usize {
+    parts + usize::from(parts > 1)
+}
+
+/// 95 % interval of the worst share of several parts, in per cent: from the worst lower to the worst upper
+/// end of the exact intervals of the parts and of all of them together, of which `chances` hold at once. For
+/// each part: its hits and its queries.
+fn of_worst(parts: &[(usize, usize)], chances: usize, lower_is_better: bool) -> (f64, f64) {
+    let all = parts.iter().fold((0, 0), |(hits, of), part| (hits + part.0, of + part.1));
+    let ends = |(hits, of)| exact(hits, of, 0.05 / chances as f64);
+    // One part alone has the same interval twice.
+    worst_ends(parts.iter().copied().chain([all]).map(ends), lower_is_better)
+}
+
+/// The lowest ends of several intervals, or the highest if lower is better.
+fn worst_ends(all: impl Iterator<Item = (f64, f64)>, lower_is_better: bool) -> (f64, f64) {
+    match lower_is_better {
+        true => all.fold((0.0, 0.0), |worst, one| (one.0.max(worst.0), one.1.max(worst.1))),
+        false => all.fold((100.0, 100.0), |worst, one| (one.0.min(worst.0), one.1.min(worst.1))),
+    }
 }
 
 /// Why a report has no worst value, or will have none; `None` if its trials give one, and for other numbers.
@@ -225,6 +267,18 @@ mod tests {
             let found = exact(hits, of, alpha);
             assert!((found.0 - low).abs() < 1e-6 && (found.1 - high).abs() < 1e-6, "{hits}/{of}: {found:?}");
         }
+    }
+
+    /// The lowest of 40 shares of 0 of 10 is bounded by the mean of 0 of 400, and the highest of 40 shares of
+    /// 10 of 10 by that of 400 of 400 (`beta.ppf(1 - .05/82, 1, 400)`). One share alone is its own mean.
+    #[test]
+    fn the_worst_is_no_better_than_the_mean() {
+        let close = |found: (f64, f64), low: f64, high: f64| {
+            assert!((found.0 - low).abs() < 1e-4 && (found.1 - high).abs() < 1e-4, "{found:?}");
+        };
+        close(of_worst(&[(0, 10); 40], family(40), false), 0.0, 1.8336);
+        close(of_worst(&[(10, 10); 40], family(40), true), 98.1664, 100.0);
+        assert_eq!(of_worst(&[(3, 10)], family(1), false), exact(3, 10, 0.05));
     }
 
     const EXPECTED: [(usize, usize, f64, f64, f64); 6] = [

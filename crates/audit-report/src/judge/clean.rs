@@ -5,6 +5,7 @@ use super::quantity::{CLEAN_R1, Follows, OfCorrupted, OfFirst, Quantity};
 use super::score::{RESAMPLES, interval};
 use crate::facts::R1;
 use crate::record::{Outcome, Report, Retrieval, unless_few};
+use audit_base::numbers::{mean, variance};
 use audit_base::parallel;
 use audit_base::random::Random;
 use std::collections::BTreeMap;
@@ -70,7 +71,7 @@ fn attacked(
         // every form.
         let hit = o.before.hit.filter(|_| metric == CLEAN_R1 && R1.made(o));
         let found = o.before.retrieval.as_ref().and_then(|found| Some(of_retrieval?(found)));
-        found.or(hit.map(|hit| f64::from(u8::from(hit))))
+        found.or(hit.map(f64::from))
     };
     let of = |report: &Report| -> BTreeMap<String, f64> {
         report.outcomes.iter().filter_map(|o| Some((o.query.clone(), value(o)?))).collect()
@@ -107,9 +108,8 @@ pub(super) fn paired(changes: &[f64], seed: u64) -> Option<(f64, f64)> {
     let n = changes.len();
     if n > NORMAL {
         const Z: f64 = 1.959964;
-        let mean = changes.iter().sum::<f64>() / n as f64;
-        let variance = changes.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / n as f64;
-        let half = Z * (variance / n as f64).sqrt();
+        let mean = mean(changes);
+        let half = Z * (variance(changes) / n as f64).sqrt();
         return Some((mean - half, mean + half));
     }
     unless_few(n, Some(()))?;
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_difference_of_clean_recall_is_paired() {
         let changes = |of: usize| -> Vec<f64> {
-            let hit = |hit: bool| 100.0 * f64::from(u8::from(hit));
+            let hit = |hit: bool| 100.0 * f64::from(hit);
             let place = |i: usize| i * 400 / of;
             (0..of).map(|i| hit(!(20..60).contains(&place(i))) - hit(place(i) >= 20)).collect()
         };

@@ -32,7 +32,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
         })
         .map(|(corruption, queries, strength)| {
             let wrong: Vec<bool> = queries.iter().map(|q| !q.first[strength]).collect();
-            let r1 = Mean::of(queries.iter().map(|q| share(q.first[strength])), &weights);
+            let r1 = Mean::of(queries.iter().map(|q| f64::from(q.first[strength])), &weights);
             let map = Mean::of(queries.iter().map(|q| q.ap[strength]), &weights);
             let row = CorruptionRow {
                 corruption: corruption.name.into(),
@@ -53,7 +53,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
         |of: &dyn Fn(&Corrupted) -> f64| 100.0 * any.iter().map(|q| of(q)).sum::<f64>() / ids.len() as f64;
     Some(Corruptions {
         queries: ids.len(),
-        clean_r1: clean(&|q| share(q.first[0])),
+        clean_r1: clean(&|q| f64::from(q.first[0])),
         clean_map: clean(&|q| q.ap[0]),
         mean_r1,
         mean_r1_interval: unless_few(ids.len(), mean_r1_interval),
@@ -157,10 +157,6 @@ impl Norms {
             high: finite(found[(0.975 * last).ceil() as usize]),
         }
     }
-}
-
-fn share(yes: bool) -> f64 {
-    f64::from(u8::from(yes))
 }
 
 #[cfg(test)]

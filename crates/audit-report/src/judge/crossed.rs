@@ -7,7 +7,8 @@ use super::quantity::{ARS, ERS, Quantity};
 use super::row::{Difference, State};
 use super::share::wilson;
 use crate::record::{Report, unless_few};
-use audit_gallery::space::{Gallery, sample_queries};
+use audit_base::numbers::mean;
+use audit_gallery::space::{Gallery, cosine, sample_queries};
 use serde::Serialize;
 
 /// Maximum number of queries whose nearest images are compared.
@@ -119,10 +120,8 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
     let images = a.ids.len() - a.targets().len();
     let cosines: Option<Vec<f64>> =
         (a.dim() == b.dim()).then(|| (0..images).map(|i| cosine(a.point(i), b.point(i))).collect());
-    let cosine = cosines.map(|all| Cosines {
-        mean: all.iter().sum::<f64>() / images as f64,
-        lowest: all.iter().copied().fold(f64::INFINITY, f64::min),
-    });
+    let cosine = cosines
+        .map(|all| Cosines { mean: mean(&all), lowest: all.iter().copied().fold(f64::INFINITY, f64::min) });
     let queries = sample_queries(a, Some(MOST_QUERIES), seed);
     let first = |gallery: &Gallery, query: usize| {
         let distances = gallery.distances(gallery.point(query));
@@ -134,7 +133,7 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
         same += usize::from(found[0] == found[1]);
         if a.positives(query).next().is_some() {
             let hit = |item: Option<usize>| item.is_some_and(|item| a.labels[item] == a.labels[query]);
-            hits.push(found.map(|item| 100.0 * f64::from(u8::from(hit(item)))));
+            hits.push(found.map(|item| 100.0 * f64::from(hit(item))));
         }
         tell(done + 1, queries.len());
     }
@@ -153,9 +152,4 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
             queries: changes.len(),
         },
     }
-}
-
-fn cosine(a: &[f32], b: &[f32]) -> f64 {
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>();
-    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(f64::MIN_POSITIVE)
 }

@@ -4,10 +4,13 @@
 //! - A threshold (`min`, `max`) applies to the number that the report prints.
 //! - A drop (`max_drop`) fails if the loss exceeds the tolerance *and* its paired interval excludes zero, so
 //!   that noise from the choice of queries does not fail a build. A clean metric of all queries has no such
-//!   noise: the tolerance alone decides.
+//!   noise: the tolerance alone decides. A loss beyond the tolerance that chance explains is a warning.
 //! - A number that rests on fewer than 10 queries, or whose interval is too wide, is withheld and meets no
 //!   bound.
+//! - A drop is undecided if a number is withheld, contradicted or missing, or if the baseline's is only known
+//!   to be larger. It is never called a regression.
 //! - A checked number is computed again from the outcomes. A report whose outcomes contradict it is refused.
+//! - No gate passes on a report that is not to be trusted, and a baseline that is not is refused.
 
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
@@ -51,6 +54,18 @@ pub struct Demand {
     pub level: Level,
 }
 
+impl Demand {
+    /// The largest loss allowed, unless the rule is off.
+    fn drop(&self) -> Option<f64> {
+        self.max_drop.filter(|_| self.level != Level::Off)
+    }
+
+    /// Whether it has no bound.
+    fn is_empty(&self) -> bool {
+        self.min.is_none() && self.max.is_none() && self.max_drop.is_none()
+    }
+}
+
 /// A condition of the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
@@ -60,14 +75,16 @@ pub struct Rule {
     pub demand: Demand,
 }
 
-/// Rules in the order given. No metric occurs twice, except in rules that a baseline adds.
+/// Rules in the order given. A metric occurs once for each level, and again in rules that a baseline adds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// The rules of a suite, overridden by flags such as `robust_r1=45`. Errors (exit code 2): an unknown
-    /// metric, a value that is not a number, or a bound on the side where every value passes.
+    /// The rules of a suite, overridden by flags such as `robust_r1=45`. A flag replaces one bound of the
+    /// suite; the others keep their level. Errors (exit code 2): an unknown metric, a value that is not a
+    /// number, or a bound on the side where every value passes.
     pub fn settle(suite: &[Rule], under: &[String], over: &[String], drop: &[String]) -> Result<Rules> {
+        suite.iter().try_for_each(check)?;
         let mut rules = Rules(suite.to_vec());
         type Bound = fn(&mut Demand) -> &mut Option<f64>;
         let flags: [(&str, &[String], Bound); 3] = [
@@ -78,18 +95,20 @@ impl Rules {
         for (flag, texts, bound) in flags {
             for text in texts {
                 let (metric, value) = assignment(text).map_err(|e| e.context(flag))?;
-                let demand = rules.demand(metric);
-                demand.level = Level::Error;
-                *bound(demand) = Some(value);
+                let of_suite = rules.0.iter_mut().filter(|rule| rule.metric == metric);
+                of_suite.for_each(|rule| *bound(&mut rule.demand) = None);
+                *bound(rules.demand(metric)) = Some(value);
             }
         }
+        rules.0.retain(|rule| rule.demand.level == Level::Off || !rule.demand.is_empty());
         rules.0.iter().try_for_each(check)?;
         Ok(rules)
     }
 
-    /// The bounds of a metric. A rule is added if there is none.
+    /// The bounds of a metric at level error. A rule is added if there is none.
     fn demand(&mut self, metric: &'static Quantity) -> &mut Demand {
-        let at = self.0.iter().position(|r| r.metric == metric).unwrap_or_else(|| {
+        let strict = |r: &Rule| r.metric == metric && r.demand.level == Level::Error;
+        let at = self.0.iter().position(strict).unwrap_or_else(|| {
             self.0.push(Rule { metric, demand: Demand::default() });
             self.0.len() - 1
         });
@@ -112,28 +131,56 @@ impl Rules {
         self.0.iter().any(|rule| rule.demand.level != Level::Off && bounded(&rule.demand))
     }
 
-    /// The metrics whose drop is not checked, because there is no baseline.
-    fn drops(&self) -> Vec<&'static str> {
-        let drops = self.0.iter().filter(|r| r.demand.level != Level::Off && r.demand.max_drop.is_some());
-        drops.map(|rule| rule.metric.name).collect()
+    /// The metrics whose drop has a bound.
+    fn drops(&self) -> impl Iterator<Item = &'static Quantity> {
+        self.0.iter().filter(|r| r.demand.drop().is_some()).map(|r| r.metric)
     }
 
-    /// Adds the rules of a baseline: R@1, and the scores unless a drop is stated for any metric.
-    fn against(mut self, baseline: &Report, report: &Report) -> Rules {
-        let named = self.0.iter().any(|r| r.demand.max_drop.is_some());
-        for metric in WATCHED.into_iter().filter(|_| !named).chain([ALWAYS]) {
-            // If only one has it, `judge` refuses to compare.
-            let any = metric.value(baseline).is_some() || metric.value(report).is_some();
-            let own = self.0.iter().find(|r| r.metric == metric).map(|r| r.demand);
-            let settled = own.is_some_and(|d| d.level == Level::Off || d.max_drop.is_some());
-            if any && !settled {
-                // This is a separate rule, so that a threshold with level warn does not make this one a
-                // warning.
-                let demand = Demand { max_drop: Some(metric.tolerance), ..Demand::default() };
-                self.0.push(Rule { metric, demand });
-            }
-        }
+    /// Whether the drop of a metric has a bound, or is switched off.
+    fn settles(&self, metric: &Quantity) -> bool {
+        let settled = |demand: &Demand| demand.level == Level::Off || demand.max_drop.is_some();
+        self.0.iter().any(|rule| rule.metric == metric && settled(&rule.demand))
+    }
+
+    /// Whether drops are stated that replace the default ones. R@1 is always watched, so that its own bound
+    /// replaces nothing.
+    fn replace_watched(&self) -> bool {
+        self.drops().any(|metric| metric != ALWAYS)
+    }
+
+    /// Adds the rules of a baseline: R@1, and the scores unless drops are stated. The baseline has these
+    /// numbers.
+    fn against(mut self, baseline: &Report) -> Rules {
+        let replaced = self.replace_watched();
+        let watched = WATCHED.into_iter().filter(|_| !replaced).chain([ALWAYS]);
+        let found = watched.filter(|metric| metric.value(baseline).is_some() && !self.settles(metric));
+        // A separate rule, so that a threshold with level warn does not make this one a warning.
+        let rule = |metric: &'static Quantity| {
+            let demand = Demand { max_drop: Some(metric.tolerance), ..Demand::default() };
+            Rule { metric, demand }
+        };
+        let added: Vec<Rule> = found.map(rule).collect();
+        self.0.extend(added);
         self
+    }
+
+    /// The metrics that are compared with a baseline: those whose drop has a bound, and those that the
+    /// baseline adds.
+    pub fn compared(&self, baseline: &Report) -> Vec<&'static Quantity> {
+        self.clone().against(baseline).drops().collect()
+    }
+
+    /// The metrics of a baseline that are not compared, because the drops of others are stated.
+    fn unwatched(&self, baseline: &Report) -> Vec<&'static Quantity> {
+        let replaced = WATCHED.into_iter().filter(|_| self.replace_watched());
+        replaced.filter(|metric| metric.value(baseline).is_some() && !self.settles(metric)).collect()
+    }
+
+    /// The metrics that would be watched if the baseline had them, as the report does.
+    fn missed(&self, baseline: &Report, report: &Report) -> Vec<&'static Quantity> {
+        let watched = WATCHED.into_iter().filter(|_| !self.replace_watched());
+        let missed = |metric: &&Quantity| metric.value(baseline).is_none() && metric.value(report).is_some();
+        watched.filter(missed).filter(|metric| !self.settles(metric)).collect()
     }
 }
 
@@ -178,91 +225,211 @@ pub fn check(rule: &Rule) -> Result<()> {
 }
 
 impl Verdict {
-    /// Checks a report against rules and a baseline. Errors: the report or the baseline lacks a metric, or
-    /// the baseline was made under other conditions (exit code 2); the report is a part of a run (exit code
-    /// 13).
+    /// Checks a report against rules and a baseline. Errors: the report or the baseline lacks a metric that a
+    /// rule states, the baseline is not to be trusted, or was made under other conditions (exit code 2); the
+    /// report is a part of a run (exit code 13).
     pub fn judge(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Result<Verdict> {
         report.whole()?;
-        let mut rules = rules.clone();
-        let stated = rules.0.len();
+        let (mut all, stated) = (rules.clone(), rules.0.len());
         let mut against = None;
         if let Some(baseline) = baseline {
             comparable(baseline, report)?;
-            rules = rules.against(baseline, report);
+            refuse_baseline(rules, baseline)?;
+            all = all.against(baseline);
             against = Some((baseline, PairedReports::new(baseline, report)));
         }
         let mut checks = Vec::new();
         let recomputed = Recomputed::new("this report", report);
-        let of_baseline = baseline.map(|b| Recomputed::new(BASELINE, b));
         for (i, Rule { metric, demand }) in
-            rules.0.iter().enumerate().filter(|(_, r)| r.demand.level != Level::Off)
+            all.0.iter().enumerate().filter(|(_, r)| r.demand.level != Level::Off)
         {
-            let found = metric.value(report).ok_or_else(|| lacks("this report", report, metric))?;
+            let drop = demand.max_drop.zip(against.as_ref());
+            let Some(found) = metric.value(report) else {
+                // A model that loses a number of the baseline is no mistake of the user.
+                let only_drop = demand.min.is_none() && demand.max.is_none();
+                let Some((tolerance, (base, _))) = drop.filter(|_| only_drop) else {
+                    return Err(lacks("this report", report, metric));
+                };
+                let rows = [metric.row(report), metric.row(base)];
+                checks.push(unmeasured(rows, demand.level, tolerance, metric.value(base)));
+                continue;
+            };
             recomputed.agrees(metric)?;
-            if let (Some(_), Some(of_baseline)) = (demand.max_drop, &of_baseline) {
-                of_baseline.agrees(metric)?;
-            }
-            let held = CheckedNumber { row: metric.row(report), level: demand.level, found };
+            let row = metric.row(report);
+            // Reports of earlier versions have a wider interval of the worst of several.
+            let interval = recomputed.breakdown(metric).map(|found| found.interval).or(row.interval);
+            let doubt = doubt(report, &row);
+            let held = CheckedNumber { row: Row { interval, ..row }, level: demand.level, found, doubt };
             let undecided = held.row.undecided();
-            if let Some(why) = &undecided {
-                checks.extend(demand.min.map(|min| held.withheld(GateCheckKind::Min, min, why)));
-                checks.extend(demand.max.map(|max| held.withheld(GateCheckKind::Max, max, why)));
-            } else {
-                checks.extend(demand.min.map(|min| held.at_least(min, report)));
-                checks.extend(demand.max.map(|max| held.threshold(GateCheckKind::Max, max)));
+            let bounds = [(GateCheckKind::Min, demand.min), (GateCheckKind::Max, demand.max)];
+            for (kind, bound) in bounds.into_iter().filter_map(|(kind, bound)| Some((kind, bound?))) {
+                checks.push(match &undecided {
+                    Some(why) => held.withheld(kind, bound, why),
+                    None => held.bounded(kind, bound),
+                });
             }
-            if let (Some(tolerance), Some((base, pair))) = (demand.max_drop, &against) {
-                let before = metric.value(base).ok_or_else(|| lacks(BASELINE, base, metric))?;
-                let rows = [held.row.clone(), metric.row(base)];
-                let why = undecided.or_else(|| Some(format!("in the baseline {}", rows[1].undecided()?)));
-                if let Some(why) = why {
-                    // A score that nobody requested only warns if its interval is too wide.
-                    let few = rows.iter().any(|row| row.few().is_some());
-                    let level = if i < stated || few { held.level } else { Level::Warn };
-                    let check = CheckedNumber { level, ..held.clone() }.withheld(
-                        GateCheckKind::Drop,
-                        tolerance,
-                        &why,
-                    );
-                    checks.push(GateCheck { baseline: Some(before), ..check });
-                    continue;
-                }
-                let change = pair.difference(metric).ok_or_else(|| lacks(BASELINE, base, metric))?;
-                // If all clean queries are ranked, not a sample of them, the tolerance alone decides.
-                let sampled = |r: &Report| r.benign.as_ref().is_some_and(|b| b.sampling.is_some());
-                let all =
-                    matches!(metric.follows(), Follows::Clean(..)) && !sampled(report) && !sampled(base);
-                let interval = change.interval.filter(|_| !all);
-                let change = Difference { interval, ..change };
-                let refuted = strong::refuted(report, metric)
-                    .or_else(|| Some(format!("in the baseline {}", strong::refuted(base, metric)?)));
-                checks.push(held.drop(tolerance, &rows[1], change, refuted, i < stated));
+            let Some((tolerance, (base, pair))) = drop else { continue };
+            let before = metric.value(base).ok_or_else(|| lacks(BASELINE, base, metric))?;
+            let of_base = metric.row(base);
+            let why = undecided.or_else(|| Some(format!("in the baseline {}", of_base.undecided()?)));
+            if let Some(why) = why {
+                // A score that nobody requested only warns if its interval is too wide.
+                let few = [&held.row, &of_base].iter().any(|row| row.few().is_some());
+                let level = if i < stated || few { held.level } else { Level::Warn };
+                let check = CheckedNumber { level, ..held }.withheld(GateCheckKind::Drop, tolerance, &why);
+                checks.push(GateCheck { baseline: Some(before), ..check });
+                continue;
             }
+            let change = pair.difference(metric).ok_or_else(|| lacks(BASELINE, base, metric))?;
+            // If all clean queries are ranked, not a sample of them, the tolerance alone decides.
+            let sampled = |r: &Report| r.benign.as_ref().is_some_and(|b| b.sampling.is_some());
+            let whole = matches!(metric.follows(), Follows::Clean(..)) && !sampled(report) && !sampled(base);
+            let change = Difference { interval: change.interval.filter(|_| !whole), ..change };
+            checks.push(held.drop(tolerance, (base, &of_base), change, i < stated));
         }
-        let baseline =
-            baseline.map(|b| Baseline { model: b.model.path.clone(), sha256: b.model.sha256.clone() });
-        let strong = report.scores.robust_r1.is_some() || report.outcomes.iter().any(|o| o.members.is_some());
-        let published = match report.suite.surrogate {
-            None => {
-                "Judged on published numbers only: the strong search attacked no query, so that a stronger attack may find less \
-                 robustness. Leave out --strong-sample off"
-            }
-            Some(_) => {
-                "Judged on transfer attacks only: attacks on the model itself may find less robustness"
-            }
-        };
-        let drops = rules.drops();
-        let unchecked = (baseline.is_none() && !drops.is_empty()).then(|| {
-            format!(
-                "The drop of {} was not checked, as there is no baseline. Add --baseline FILE",
-                drops.join(", ")
-            )
-        });
-        let notes: Vec<String> =
-            (!strong).then(|| published.to_string()).into_iter().chain(unchecked).collect();
-        let note = Some(notes.join(". ")).filter(|note| !note.is_empty());
-        Ok(Verdict { baseline, checks, note })
+        if let Some((base, _)) = &against {
+            checks.extend(rules.missed(base, report).into_iter().map(|metric| uncompared(metric, report)));
+        }
+        Ok(Verdict {
+            baseline: baseline
+                .map(|b| Baseline { model: b.model.path.clone(), sha256: b.model.sha256.clone() }),
+            checks,
+            note: note(report, baseline, rules),
+            untrusted: report.untrusted(),
+        })
     }
+}
+
+/// What a verdict doesn't cover.
+fn note(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Option<String> {
+    let strong = report.scores.robust_r1.is_some() || report.outcomes.iter().any(|o| o.members.is_some());
+    let published = match report.suite.surrogate {
+        None => {
+            "Judged on published numbers only: the strong search attacked no query, so that a stronger attack may find less \
+             robustness. Leave out --strong-sample off"
+        }
+        Some(_) => "Judged on transfer attacks only: attacks on the model itself may find less robustness",
+    };
+    let names = |metrics: &[&Quantity]| metrics.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
+    let unchecked = match baseline {
+        None => {
+            let drops: Vec<_> = rules.drops().collect();
+            (!drops.is_empty()).then(|| {
+                format!(
+                    "The drop of {} was not checked, as there is no baseline. Add --baseline FILE",
+                    names(&drops)
+                )
+            })
+        }
+        Some(baseline) => {
+            let unwatched = rules.unwatched(baseline);
+            unwatched.first().map(|first| {
+                format!(
+                    "The drop of {} was not checked, as max_drop is stated for other metrics. Add --max-drop \
+                     {}={}",
+                    names(&unwatched),
+                    first.name,
+                    first.tolerance
+                )
+            })
+        }
+    };
+    let void = baseline.is_some_and(|base| rules.compared(base).iter().any(|metric| metric.void(base)));
+    let accepted =
+        void.then(|| "The baseline is not to be trusted: it was made with --allow-untrusted".into());
+    let published = (!strong).then(|| published.to_string());
+    let notes: Vec<String> = [published, unchecked, accepted].into_iter().flatten().collect();
+    Some(notes.join(". ")).filter(|note| !note.is_empty())
+}
+
+/// The metrics that a model has lost or is worse in than the baseline, by however little.
+pub fn worse(verdict: &Verdict) -> Vec<&str> {
+    let worse = |check: &&GateCheck| {
+        let sign = if Quantity::find(&check.metric).is_ok_and(|of| of.lower_is_better) { -1.0 } else { 1.0 };
+        let lost = |before: f64| check.found.is_none_or(|found| sign * (before - found) > ROUNDING);
+        check.kind == GateCheckKind::Drop && check.baseline.is_some_and(lost)
+    };
+    verdict.checks.iter().filter(worse).map(|check| check.metric.as_str()).collect()
+}
+
+/// Why a number of a report meets no bound, though it is shown: a finding invalidates it, and the user did
+/// not accept that, or a stronger attack contradicts it.
+fn doubt(report: &Report, row: &Row) -> Option<String> {
+    if row.void && !report.allow_untrusted {
+        return Some("it is not to be trusted".into());
+    }
+    Some(format!("{}. Gate on robust_r1", strong::refuted(report, row.quantity)?))
+}
+
+/// The check of a number that the baseline has and the report lacks.
+fn unmeasured([row, base]: [Row; 2], level: Level, limit: f64, baseline: Option<f64>) -> GateCheck {
+    let why = row.why.as_deref().unwrap_or_default();
+    let text = format!(
+        "{}: {why}, so that it can't be compared with the baseline's {}",
+        row.state.text(),
+        base.number()
+    );
+    GateCheck { baseline, baseline_above: base.is_above(), ..lone(row.quantity, level, limit, None, text) }
+}
+
+/// The check of a watched number that the report has and the baseline lacks: a warning.
+fn uncompared(metric: &'static Quantity, report: &Report) -> GateCheck {
+    let row = metric.row(report);
+    let text = format!(
+        "{}{}, and the baseline has none: its drop was not checked. Make a new baseline: --save-baseline",
+        row.number(),
+        eps_note(&row)
+    );
+    let check = lone(metric, Level::Warn, metric.tolerance, metric.value(report), text);
+    GateCheck { interval: row.interval, withheld: row.state == State::Withheld, ..check }
+}
+
+/// The check of a drop if only one of the two reports has the number.
+fn lone(metric: &Quantity, level: Level, limit: f64, found: Option<f64>, text: String) -> GateCheck {
+    let result = Answer::Undecided.at(level);
+    GateCheck {
+        metric: metric.name.into(),
+        kind: GateCheckKind::Drop,
+        limit,
+        found,
+        interval: None,
+        withheld: false,
+        undecided: true,
+        baseline: None,
+        baseline_above: false,
+        change_interval: None,
+        result,
+        text,
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Copy, PartialEq)]
+enum Answer {
+    /// The bound is met.
+    Met,
+    /// It is not met, which chance may explain.
+    Chance,
+    /// It is not met.
+    Missed,
+    /// Whether it is met is unknown.
+    Undecided,
+}
+
+impl Answer {
+    /// The result of a check of this level.
+    fn at(self, level: Level) -> CheckResult {
+        match (self, level) {
+            (Answer::Met, _) => CheckResult::Pass,
+            (Answer::Missed | Answer::Undecided, Level::Error) => CheckResult::Fail,
+            (Answer::Chance | Answer::Missed | Answer::Undecided, _) => CheckResult::Warn,
+        }
+    }
+}
+
+/// The ε beside a number.
+fn eps_note(row: &Row) -> String {
+    row.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"))
 }
 
 /// A report's numbers, computed from its outcomes.
@@ -276,6 +443,12 @@ struct Recomputed<'r> {
 impl<'r> Recomputed<'r> {
     fn new(which: &'static str, report: &'r Report) -> Recomputed<'r> {
         Recomputed { which, report, again: score::once(report), breakdowns: breakdowns(report) }
+    }
+
+    /// The classes or groups of which `metric` is the worst.
+    fn breakdown(&self, metric: &Quantity) -> Option<&Breakdown> {
+        let (of, by) = metric.part_of?;
+        quantity::breakdown(&self.breakdowns, of, by)
     }
 
     /// Refuses a saved number that the outcomes contradict (exit code 2). Benign metrics don't follow from
@@ -294,12 +467,17 @@ impl<'r> Recomputed<'r> {
         // False for NaN.
         let same = |now: f64, saved: f64| (now - saved).abs() <= SAME * saved.abs().max(1.0);
         // A bound on the worst of several is compared with its interval.
-        let intervals = metric.part_of.map(|(of, by)| {
-            let now = quantity::breakdown(&self.breakdowns, of, by).map(|b| b.interval);
+        let found = self.breakdown(metric);
+        let intervals = metric.part_of.map(|_| {
+            let now = found.map(|found| found.interval);
             [metric.saved(self.report).and_then(|saved| saved.interval), now]
         });
-        let equal = |[a, b]: &[Option<(f64, f64)>; 2]| {
-            a.zip(*b).is_some_and(|(a, b)| same(a.0, b.0) && same(a.1, b.1))
+        let earlier = found.map(|found| breakdown::of_rows(found, metric.lower_is_better));
+        let equal = |[saved, now]: &[Option<(f64, f64)>; 2]| {
+            let is = |(low, high): (f64, f64)| {
+                [now, &earlier].into_iter().flatten().any(|of| same(of.0, low) && same(of.1, high))
+            };
+            saved.is_some_and(is)
         };
         let differ = |what: &str, saved: String, now: Option<String>| {
             Err(Error::usage(format!(
@@ -325,22 +503,27 @@ impl<'r> Recomputed<'r> {
 }
 
 /// A number of the report, with the data for its checks.
-#[derive(Clone)]
 struct CheckedNumber {
     row: Row,
     level: Level,
     /// The saved value, which a verdict in JSON has even if it is withheld.
     found: f64,
+    /// Why it meets no bound, though it is shown.
+    doubt: Option<String>,
 }
 
 impl CheckedNumber {
-    /// The ε beside the number.
-    fn eps_note(&self) -> String {
-        self.row.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"))
+    /// Checks the number against a bound. One that is known to be wrong meets none.
+    fn bounded(&self, kind: GateCheckKind, bound: f64) -> GateCheck {
+        let (missed, text) = self.threshold(kind, bound);
+        match &self.doubt {
+            Some(why) if !missed => self.check(kind, bound, Answer::Missed, format!("{text}, but {why}")),
+            _ => self.check(kind, bound, if missed { Answer::Missed } else { Answer::Met }, text),
+        }
     }
 
-    /// Checks the number against a bound.
-    fn threshold(&self, kind: GateCheckKind, bound: f64) -> GateCheck {
+    /// Whether the number is beyond a bound, and the result in words.
+    fn threshold(&self, kind: GateCheckKind, bound: f64) -> (bool, String) {
         let (metric, found) = (self.row.quantity, self.found);
         // The worst of several numbers is beyond a bound by chance if its interval reaches the bound.
         let reaches = |(low, high)| if kind == GateCheckKind::Max { low <= bound } else { high >= bound };
@@ -362,50 +545,39 @@ impl CheckedNumber {
         };
         let spread = self.row.spread().map_or(String::new(), |spread| format!(" (95 % {spread})"));
         let above = if self.row.is_above() { "above " } else { "" };
-        let text =
-            format!("{above}{}{}{spread}, {how} {bound}", exact(metric, found, bound), self.eps_note());
-        self.check(kind, bound, failed, text)
+        let shown = exact(metric, found, bound);
+        (failed, format!("{above}{shown}{}{spread}, {how} {bound}", eps_note(&self.row)))
     }
 
     /// A number that is withheld meets no bound.
     fn withheld(&self, kind: GateCheckKind, bound: f64, why: &str) -> GateCheck {
         let text =
             format!("{}: {why}, so that it meets no bound. Audit more queries", State::Withheld.text());
-        GateCheck { withheld: true, ..self.check(kind, bound, true, text) }
+        let answer = if kind == GateCheckKind::Drop { Answer::Undecided } else { Answer::Missed };
+        GateCheck { withheld: true, ..self.check(kind, bound, answer, text) }
     }
 
-    /// Checks the number against a lower bound. A contradicted number fails too.
-    fn at_least(&self, bound: f64, report: &Report) -> GateCheck {
-        let check = self.threshold(GateCheckKind::Min, bound);
-        match strong::refuted(report, self.row.quantity) {
-            Some(why) if check.result == CheckResult::Pass => {
-                let text = format!("{}, but {why}. Gate on robust_r1", check.text);
-                self.check(GateCheckKind::Min, bound, true, text)
-            }
-            _ => check,
-        }
-    }
-
-    /// Checks the number against that of the baseline, from which it differs by `change`. `refuted` is why
-    /// one of the two numbers is too high. A stated rule then fails; a default rule warns, and robust R@1
-    /// decides.
+    /// Checks the number against that of the baseline, from which it differs by `change`. If the change is
+    /// undecided a stated rule fails; a default rule warns, and robust R@1 decides.
     fn drop(
         &self,
         tolerance: f64,
-        base: &Row,
+        (baseline, base): (&Report, &Row),
         change: Difference,
-        refuted: Option<String>,
         stated: bool,
     ) -> GateCheck {
-        let (metric, found) = (self.row.quantity, self.found);
+        let metric = self.row.quantity;
         let drop = if metric.lower_is_better { change.value } else { -change.value };
         let beyond = drop > tolerance + ROUNDING;
         let failed = beyond && change.significant() != Some(false);
+        // The baseline may be far above what was searched, so that the loss may be larger than the change.
+        let at_least = base.is_above() && !self.row.is_above();
         let spread = change.interval.map_or(String::new(), |(l, h)| {
             format!(" (95 % {} … {})", metric.show_change(l), metric.show_change(h))
         });
         let how = match (beyond, failed) {
             (_, true) => format!("worse by more than the tolerance {tolerance}"),
+            _ if at_least => format!("which may exceed the tolerance {tolerance}"),
             (true, false) => format!("beyond the tolerance {tolerance}, but no more than chance explains"),
             (false, false) => format!("within the tolerance {tolerance}"),
         };
@@ -416,40 +588,45 @@ impl CheckedNumber {
         let shown = if told_apart { shown } else { format!("{:+.*}", metric.digits + 2, change.value) };
         let result = match self.row.is_above() && base.is_above() {
             true => "both are above the largest ε that was searched".to_string(),
+            false if at_least => {
+                format!("a loss of at least {}{spread}, {how}", shown.trim_start_matches(['+', '-']))
+            }
             false => format!("{shown}{spread}, {how}"),
         };
-        let text = format!("{}{}, baseline {}: {result}", self.row.number(), self.eps_note(), base.number());
-        let check = match refuted {
-            Some(why) if !failed => {
-                let level = if stated { self.level } else { Level::Warn };
-                CheckedNumber { level, ..self.clone() }.check(
-                    GateCheckKind::Drop,
-                    tolerance,
-                    true,
-                    format!("{text}, but {why}. Gate on robust_r1"),
-                )
-            }
-            _ => self.check(GateCheckKind::Drop, tolerance, failed, text),
+        let text =
+            format!("{}{}, baseline {}: {result}", self.row.number(), eps_note(&self.row), base.number());
+        let of_base = || Some(format!("in the baseline {}", doubt(baseline, base)?));
+        let doubt = self.doubt.clone().or_else(of_base).filter(|_| !failed);
+        let answer = match (failed, beyond) {
+            (true, _) => Answer::Missed,
+            _ if doubt.is_some() || at_least => Answer::Undecided,
+            (false, true) => Answer::Chance,
+            (false, false) => Answer::Met,
         };
-        GateCheck { baseline: Some(found - change.value), change_interval: change.interval, ..check }
+        let level = if answer == Answer::Undecided && !stated { Level::Warn } else { self.level };
+        let but = doubt.map_or(String::new(), |why| format!(", but {why}"));
+        GateCheck {
+            baseline: Some(self.found - change.value),
+            baseline_above: base.is_above(),
+            change_interval: change.interval,
+            result: answer.at(level),
+            ..self.check(GateCheckKind::Drop, tolerance, answer, text + &but)
+        }
     }
 
-    fn check(&self, kind: GateCheckKind, limit: f64, failed: bool, text: String) -> GateCheck {
-        let result = match (failed, self.level) {
-            (false, _) => CheckResult::Pass,
-            (true, Level::Error) => CheckResult::Fail,
-            (true, _) => CheckResult::Warn,
-        };
+    fn check(&self, kind: GateCheckKind, limit: f64, answer: Answer, text: String) -> GateCheck {
         GateCheck {
             metric: self.row.quantity.name.into(),
             kind,
             limit,
-            found: self.found,
+            found: Some(self.found),
             interval: self.row.interval,
             withheld: false,
+            undecided: kind == GateCheckKind::Drop && answer == Answer::Undecided,
             baseline: None,
+            baseline_above: false,
             change_interval: None,
-            result,
+            result: answer.at(self.level),
             text,
         }
     }
@@ -486,6 +663,31 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
     )))
 }
 
+/// Refuses a baseline that a drop can't be judged against (exit code 2): it lacks a number that a rule states,
+/// its outcomes contradict the number, or a finding invalidates it, and the user did not accept that.
+pub fn refuse_baseline(rules: &Rules, baseline: &Report) -> Result<()> {
+    baseline.whole().map_err(|e| e.context("--baseline"))?;
+    let recomputed = Recomputed::new(BASELINE, baseline);
+    for metric in rules.compared(baseline) {
+        metric.value(baseline).ok_or_else(|| lacks(BASELINE, baseline, metric))?;
+        if metric.void(baseline) && !baseline.allow_untrusted {
+            let found: Vec<&str> = baseline.errors().map(|w| w.id.as_str()).collect();
+            let robust = Quantity::robust(baseline);
+            let or = match robust.void(baseline) || robust.value(baseline).is_none() {
+                true => String::new(),
+                false => format!(", or compare robust R@1 alone: --max-drop {}=1", robust.name),
+            };
+            return Err(Error::usage(format!(
+                "`{}` of the baseline is not to be trusted ({}). Make a new baseline: --save-baseline{or}",
+                metric.name,
+                found.join(", ")
+            )));
+        }
+        recomputed.agrees(metric)?;
+    }
+    Ok(())
+}
+
 /// Formats a value with enough digits to show on which side of the bound it is.
 fn exact(metric: &Quantity, found: f64, bound: f64) -> String {
     let shown = metric.show(found);
@@ -505,7 +707,8 @@ fn lacks(which: &str, report: &Report, metric: &'static Quantity) -> Error {
     let beside = whole.beside(report.data.has_classes()).map(str::to_string);
     let unmeasured = || {
         let row = whole.row(report);
-        row.why.filter(|_| whole.is_robust() && row.state == State::NotMeasured)
+        let laddered = whole == EPS50 && report.scores.robust().is_some_and(|robust| robust.ladder.is_some());
+        row.why.filter(|_| (whole.is_robust() || laddered) && row.state == State::NotMeasured)
     };
     let save = if which == BASELINE { ". Make a new baseline: --save-baseline" } else { "" };
     if let Some(why) = beside.or_else(|| lacking(report, metric)).or_else(unmeasured) {

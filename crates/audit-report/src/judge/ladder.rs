@@ -2,7 +2,7 @@
 
 use super::score::{self, Replicate, Resampled, interval};
 use super::share::wilson;
-use super::stars::{LEVELS, ROUNDING, Star, eps50, most, stars, withstands};
+use super::stars::{LEVELS, ROUNDING, Star, eps50, most, on_ladder, stars, withstands};
 use crate::facts::Norm;
 use crate::record::rungs;
 use crate::record::{Eps50, Ladder, Report, Rung, unless_few};
@@ -19,10 +19,11 @@ pub(super) fn robust_in(
     eps: f64,
     size: fn(&Star) -> f64,
 ) -> Option<f64> {
+    let (eps, largest) = (on_ladder(eps, of.most), on_ladder(of.most, of.most));
     let all: f64 = replicate.stars.iter().sum();
     let stars = of.stars.iter().zip(&replicate.stars);
     let right: f64 = stars.filter(|(star, _)| withstands(size(star), eps)).map(|(_, weight)| weight).sum();
-    (all > 0.0 && eps <= of.most * (1.0 + ROUNDING)).then(|| 100.0 * right / all)
+    (all > 0.0 && eps <= largest).then(|| 100.0 * right / all)
 }
 
 /// Robust R@1 at ε and at its halves, and ε50; `None` if the suite has no ladder.
@@ -33,9 +34,10 @@ pub fn ladder(report: &Report) -> Option<Ladder> {
     let share = |left: usize| {
         (100.0 * left as f64 / queries as f64, unless_few(queries, Some(wilson(left, queries))))
     };
+    let most = most(report);
     let of_files = Norm::find(&report.suite.norm).is_ok_and(|ball| ball.is_box);
     let rung = |eps: f32| {
-        let at = LEVELS * f64::from(eps);
+        let at = on_ladder(LEVELS * f64::from(eps), most);
         let left =
             |size: &dyn Fn(&Star) -> f64| stars.iter().filter(|star| withstands(size(star), at)).count();
         let (r1, interval) = share(left(&|star| star.size));
@@ -44,7 +46,6 @@ pub fn ladder(report: &Report) -> Option<Ladder> {
         Rung { eps, r1, interval, as_file: file.map(|f| f.0), as_file_interval: file.and_then(|f| f.1) }
     };
     let right = stars.iter().filter(|star| star.right).count();
-    let most = most(report);
     let eps50 = eps50(stars.iter().map(|star| (*star, 1.0)), most).map(|value| {
         let resampled = score::resampled(report, report.seed);
         let all = resampled.replicates.iter().filter_map(|r| eps50_in(&resampled, r));

@@ -227,7 +227,7 @@ const fn by_found(of: fn(&Retrieval) -> f64) -> Follows {
 }
 
 const FIRST: Follows =
-    Follows::Clean(Some(&|rank| among_first(rank, 1)), Some(|found| f64::from(u8::from(found.first))));
+    Follows::Clean(Some(&|rank| among_first(rank, 1)), Some(|found| f64::from(found.first)));
 const UNKNOWN: Follows = Follows::Clean(None, None);
 
 #[rustfmt::skip]
@@ -374,7 +374,7 @@ type Spread = (f64, Option<(f64, f64)>);
 static FINDS: [Finds; 2] = [
     Finds {
         name: "r1",
-        query: |query, strength| f64::from(u8::from(query.first[strength])),
+        query: |query, strength| f64::from(query.first[strength]),
         row: |row| (row.r1, row.r1_interval),
         mean: |all| (all.mean_r1, all.mean_r1_interval),
     },
@@ -504,8 +504,9 @@ impl Rungs {
     fn reading(&self, report: &Report, eps: f64) -> Option<Reading> {
         let robust = report.scores.robust().filter(|_| (self.of)() == Quantity::robust(report))?;
         let ladder = robust.ladder.as_ref()?;
-        let near = |rung: &&Rung| (LEVELS * f64::from(rung.eps) - eps).abs() < 1e-3;
-        if let Some(rung) = ladder.rungs.iter().find(near) {
+        let at = |eps: f64| stars::on_ladder(eps, stars::most(report));
+        let eps = at(eps);
+        if let Some(rung) = ladder.rungs.iter().find(|rung| at(LEVELS * f64::from(rung.eps)) == eps) {
             let (value, interval) = (self.read)(rung)?;
             return Some(Reading::new(value, interval, robust.queries));
         }
@@ -522,7 +523,7 @@ impl Rungs {
         if self.as_file && !Norm::find(norm).is_ok_and(|norm| norm.is_box) {
             return Some(format!("files are searched for in the norm linf only, and this audit's is {norm}"));
         }
-        let most = stars::most(report);
+        let [eps, most] = [eps, stars::most(report)].map(|eps| stars::on_ladder(eps, stars::most(report)));
         let levels = self.as_file || report.suite.space == Space::File;
         if eps > most {
             return Some(
@@ -566,8 +567,8 @@ impl Quantity {
     /// Every quantity that a report may have, in the order of reports: all, and the rungs of its own ladder.
     pub fn of(report: &Report) -> impl Iterator<Item = &'static Quantity> {
         let ladder = report.scores.robust().and_then(|robust| robust.ladder.as_ref());
-        let rungs: Vec<f64> =
-            ladder.iter().flat_map(|l| &l.rungs).map(|rung| LEVELS * f64::from(rung.eps)).collect();
+        let at = |rung: &Rung| stars::on_ladder(LEVELS * f64::from(rung.eps), stars::most(report));
+        let rungs: Vec<f64> = ladder.iter().flat_map(|l| &l.rungs).map(at).collect();
         // Robust R@1 at the largest ε is already a row.
         let of = move |kind: &'static Rungs| {
             rungs.clone().into_iter().skip(usize::from(!kind.as_file)).map(|eps| kind.row_at(eps))
@@ -580,7 +581,8 @@ impl Quantity {
     /// The numbers of a rung of a report: robust R@1 or robust top-1, for all images and for files.
     pub fn at_rung(report: &Report, rung: &Rung) -> Vec<&'static Quantity> {
         let own = RUNGS.iter().filter(|kind| (kind.of)() == Quantity::robust(report));
-        own.map(|kind| kind.row_at(LEVELS * f64::from(rung.eps))).collect()
+        let at = stars::on_ladder(LEVELS * f64::from(rung.eps), stars::most(report));
+        own.map(|kind| kind.row_at(at)).collect()
     }
 
     /// The number of the strong search in a report: robust R@1, or robust top-1 if images have no classes.
@@ -692,7 +694,7 @@ impl Quantity {
 
 /// Whether the first match is among the first `k`.
 fn among_first(rank: usize, k: usize) -> f64 {
-    f64::from(u8::from(rank < k))
+    f64::from(rank < k)
 }
 
 /// A mean over the clean queries of a report.

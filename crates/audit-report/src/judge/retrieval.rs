@@ -37,7 +37,7 @@ fn means<'a>(queries: impl Iterator<Item = (Option<usize>, &'a Retrieval)> + Clo
         100.0 * nmi(&clusters, &classes)
     });
     RetrievalMeans {
-        r1: mean(&|r| f64::from(u8::from(r.first))),
+        r1: mean(&|r| f64::from(r.first)),
         map: mean(&|r| r.ap),
         map_at_r: mean(&|r| r.ap_at_r),
         map_at_c: mean(&|r| r.at_c),

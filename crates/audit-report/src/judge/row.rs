@@ -2,7 +2,7 @@
 //! it may be shown. All words about numbers, such as "better" or "withheld", are in this file and follow from
 //! rows only.
 
-use super::quantity::{Needs, Quantity};
+use super::quantity::{EPS50, Needs, Quantity};
 use super::reading::{Reading, counted, on_few};
 use super::score::WIDEST;
 use super::strong;
@@ -274,6 +274,9 @@ pub fn attacked_r1(row: &RetrievalRow) -> Option<f64> {
 fn not_measured(quantity: &Quantity, report: &Report) -> String {
     if let Some(why) = quantity.beside(report.data.has_classes()) {
         return why.into();
+    }
+    if quantity == EPS50 && report.scores.robust().is_some_and(|robust| robust.ladder.is_some()) {
+        return "no attacked query is correct without an attack".into();
     }
     if quantity != Quantity::robust(report) {
         return "the suite doesn't measure it".into();

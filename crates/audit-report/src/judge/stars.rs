@@ -9,6 +9,10 @@ pub(super) const LEVELS: f64 = 255.0;
 /// How far rounding may take the size of a change beyond its ε, as a share of ε.
 pub(super) const ROUNDING: f64 = 1e-5;
 
+/// Largest difference of two ε in 255ths that count as one. Protocols have truncated decimals, such as
+/// 0.03137 for 8/255, which is 7.99935/255.
+const SAME: f64 = 1e-3;
+
 /// The smallest change that makes a query wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Star {
@@ -77,6 +81,15 @@ pub(super) fn most(report: &Report) -> f64 {
     (1e6 * LEVELS * f64::from(report.suite.eps)).round() / 1e6
 }
 
+/// The rung that `eps` stands for, of a ladder from `most` down; `eps` itself if it is no rung. All are in
+/// 255ths. A ladder from just below a whole number begins at this number: 7.99935 stands for 8, and three
+/// halvings below it 0.99992 for the smallest change of a file.
+pub(super) fn on_ladder(eps: f64, most: f64) -> f64 {
+    let largest = (most + SAME).floor().max(most);
+    let rung = largest / (largest / eps).log2().round().max(0.0).exp2();
+    if (rung - eps).abs() <= SAME { rung } else { eps }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +137,24 @@ mod tests {
         // A change found at ε itself is not "above ε".
         let at = Star { right: true, size: 8.0, as_file: 8.0 };
         assert!(eps50([(at, 1.0)].into_iter(), 8.0).unwrap() < 8.0);
+    }
+
+    /// 0.03137 and its halves are 8/255 and its halves, however they are written.
+    #[test]
+    fn rungs_of_truncated_decimals_are_those_that_they_stand_for() {
+        let most = LEVELS * 0.03137;
+        let rungs = [8.0, 4.0, 2.0, 1.0, 0.5, 0.25];
+        for (halvings, rung) in rungs.into_iter().enumerate() {
+            let stored = most / f64::from(1u32 << halvings);
+            let named = (stored * 1e4).round() / 1e4;
+            for eps in [stored, named, rung] {
+                assert_eq!(on_ladder(eps, most), rung, "{eps}");
+            }
+        }
+        // What is no rung stays: between two, beyond the largest, and an ε that stands for itself.
+        for (eps, most) in [(3.0, 8.0), (7.9, 8.0), (9.0, 8.0), (4.5, 4.5), (200.1, 200.1)] {
+            assert_eq!(on_ladder(eps, most), eps);
+        }
     }
 
     /// Another attack of the report counts if it made a query wrong.

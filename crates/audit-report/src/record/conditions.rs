@@ -3,6 +3,7 @@
 use super::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Precision, Protocol, Space};
 use crate::facts::LINF;
 use audit_base::choice::Choice;
+use audit_gallery::data::file_value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -77,6 +78,10 @@ pub struct ModelRecord {
     pub metric: Metric,
     /// The preprocessing of pixels before the model's input.
     pub preprocessing: Preprocessing,
+    /// How the output's tokens or positions are pooled to an embedding: cls, mean or max; absent if the
+    /// output is the embedding, and in reports of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pooling: Option<String>,
     /// Licence, from the model card.
     pub licence: Option<String>,
     /// Source, from the model card.
@@ -256,12 +261,25 @@ impl std::fmt::Display for MaskRecord {
 }
 
 /// The surrogate: a model that attacks were made on, but not measured on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Surrogate {
     /// Path of the file, as given on the command line.
     pub path: String,
     /// The model's SHA-256.
     pub sha256: String,
+    /// Name of the value that is the embedding; absent, like the fields below, in reports of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// How the output's tokens or positions are pooled to an embedding: cls, mean or max; absent if the
+    /// output is the embedding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pooling: Option<String>,
+    /// The distance between its embeddings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<Metric>,
+    /// The preprocessing of pixels before its input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preprocessing: Option<Preprocessing>,
 }
 
 /// The norm of reports that do not name one: the largest change of a pixel.
@@ -557,7 +575,7 @@ impl Preprocessing {
     /// integers.
     pub fn taken<'p>(&self, pixels: &'p [f32]) -> Cow<'p, [f32]> {
         match self.integers {
-            Some(_) => pixels.iter().map(|v| (v.clamp(0.0, 1.0) * 255.0).round() / 255.0).collect(),
+            Some(_) => pixels.iter().map(|v| file_value(*v)).collect(),
             None => Cow::Borrowed(pixels),
         }
     }

@@ -143,6 +143,9 @@ impl Report {
             Error::usage(format!("not a whole report (schema_version {schema_version}): {e}"))
         })?;
         report.join(folder)?;
+        // Reports of earlier versions don't have it.
+        let untrusted = report.untrusted();
+        report.gate.iter_mut().for_each(|gate| gate.untrusted = untrusted);
         Ok(report)
     }
 
@@ -163,12 +166,17 @@ impl Report {
         self.warnings.iter().filter(|w| w.severity == Severity::Error)
     }
 
+    /// Whether a finding invalidates the scores, and the user did not accept that.
+    pub fn untrusted(&self) -> bool {
+        !self.allow_untrusted && self.errors().next().is_some()
+    }
+
     /// The exit code of the report, if not success: 12 if the result is not trusted and the user did not
     /// accept that, otherwise the gate's.
     pub fn exit(&self) -> Option<Exit> {
-        match self.errors().next() {
-            Some(_) if !self.allow_untrusted => Some(Exit::Untrusted),
-            _ => self.gate.as_ref().and_then(Verdict::exit),
+        match self.untrusted() {
+            true => Some(Exit::Untrusted),
+            false => self.gate.as_ref().and_then(Verdict::exit),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The numbers of a report: retrieval without an attack and after attacks, scores, and their breakdowns.
 
 use super::{Form, ScoreName, Space};
+use audit_gallery::data::GREY_LEVEL;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +106,8 @@ pub struct Breakdown {
     #[serde(alias = "lowest")]
     pub worst: f64,
     /// 95 % interval of the worst value of any class or group that has a row: from the worst lower to the
-    /// worst upper end of the rows' intervals.
+    /// worst upper end of the exact intervals of the m rows and of all their queries together, at 1 −
+    /// 0.05/(m + 1).
     pub interval: (f64, f64),
     /// The classes or groups, the worst first.
     pub rows: Vec<BreakdownRow>,
@@ -344,10 +346,8 @@ pub fn rungs(eps: f32, halvings: Option<usize>, space: Space) -> Vec<f32> {
     let halves = (1..=halvings.unwrap_or(0)).map(|k| eps / (1u32 << k.min(31)) as f32);
     let least = match space {
         Space::Input => 0.0,
-        Space::File => GREY_LEVEL * (1.0 - 1e-5),
+        // Halves of the protocols' truncated decimals lie a little below it.
+        Space::File => GREY_LEVEL * (1.0 - 1e-3),
     };
     std::iter::once(eps).chain(halves.filter(|half| *half >= least)).collect()
 }
-
-/// The smallest change of a file of 8 bits a channel.
-const GREY_LEVEL: f32 = 1.0 / 255.0;

@@ -27,6 +27,9 @@ pub struct Verdict {
     /// What the verdict doesn't cover, if that matters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Whether a finding invalidates the report, and the user did not accept that, so that no gate passes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untrusted: bool,
 }
 
 /// The model of the baseline.
@@ -47,15 +50,22 @@ pub struct GateCheck {
     pub kind: GateCheckKind,
     /// The bound, or the tolerance of a drop.
     pub limit: f64,
-    /// The metric's value.
-    pub found: f64,
+    /// The metric's value; null if the report lacks a number of the baseline.
+    pub found: Option<f64>,
     /// 95 % interval of the value.
     pub interval: Option<(f64, f64)>,
     /// Whether this value or the baseline's is withheld, so that reports for people show neither.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub withheld: bool,
+    /// Whether a drop was not decided: a number is withheld, contradicted or missing, or the baseline's is
+    /// only known to be larger.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undecided: bool,
     /// The baseline's value, for drops.
     pub baseline: Option<f64>,
+    /// Whether the baseline's value is only known to be larger.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub baseline_above: bool,
     /// 95 % interval of the change from the baseline.
     pub change_interval: Option<(f64, f64)>,
     /// Whether the bound is met.
@@ -93,7 +103,7 @@ impl GateCheckKind {
 pub enum CheckResult {
     /// The bound is met.
     Pass,
-    /// The bound is not met, at level warn.
+    /// The bound is not met, at level warn or as chance explains, or a drop was not decided.
     Warn,
     /// The bound is not met, at level error.
     Fail,
@@ -116,18 +126,24 @@ impl Verdict {
         self.checks.iter().filter(|c| c.result == result).count()
     }
 
-    /// The exit code of a failed gate: 10 if a threshold is missed, 11 if only a drop from the baseline
-    /// failed.
+    /// The exit code, if the gate didn't pass: 12 if the report is not to be trusted, 10 if a threshold is
+    /// missed, 11 if only drops from the baseline failed, 10 if none of these was decided.
     pub fn exit(&self) -> Option<Exit> {
-        let failed = |drop: bool| {
-            self.checks
-                .iter()
-                .any(|c| c.result == CheckResult::Fail && (c.kind == GateCheckKind::Drop) == drop)
-        };
-        match (failed(false), failed(true)) {
-            (true, _) => Some(Exit::Gate),
-            (false, true) => Some(Exit::Regression),
-            (false, false) => None,
+        self.failure().map(|(exit, _)| exit)
+    }
+
+    /// The exit code, and the reason in words.
+    fn failure(&self) -> Option<(Exit, &'static str)> {
+        let failed =
+            |of: fn(&GateCheck) -> bool| self.checks.iter().any(|c| c.result == CheckResult::Fail && of(c));
+        if self.untrusted {
+            Some((Exit::Untrusted, "the result is not to be trusted"))
+        } else if failed(|c| c.kind != GateCheckKind::Drop) {
+            Some((Exit::Gate, "threshold missed"))
+        } else if failed(|c| !c.undecided) {
+            Some((Exit::Regression, "regression against the baseline"))
+        } else {
+            failed(|_| true).then_some((Exit::Gate, "undecided against the baseline"))
         }
     }
 
@@ -138,20 +154,14 @@ impl Verdict {
             n => format!(", {n} warned"),
         };
         let of = self.checks.len();
-        match self.exit() {
-            Some(exit) => {
-                let why = if exit == Exit::Regression {
-                    "regression against the baseline"
-                } else {
-                    "threshold missed"
-                };
-                format!(
-                    "gate FAILED: {why}; {} of {of} check{} failed{warned}",
-                    self.count(CheckResult::Fail),
-                    if of == 1 { "" } else { "s" }
-                )
+        let s = if of == 1 { "" } else { "s" };
+        match self.failure() {
+            Some((Exit::Untrusted, why)) => format!("gate not judged: {why}"),
+            Some((_, why)) => {
+                let failed = self.count(CheckResult::Fail);
+                format!("gate FAILED: {why}; {failed} of {of} check{s} failed{warned}")
             }
-            None => format!("gate passed: {of} check{}{warned}", if of == 1 { "" } else { "s" }),
+            None => format!("gate passed: {of} check{s}{warned}"),
         }
     }
 

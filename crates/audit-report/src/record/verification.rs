@@ -96,7 +96,7 @@ pub struct Verification {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold_interval: Option<(f64, f64)>,
     /// Whether a list gives the pairs. Otherwise they are pairs of a query and an image of the gallery, by
-    /// class.
+    /// class, each once.
     pub listed: bool,
     /// Number of genuine pairs: both images are of one identity.
     pub genuine: usize,

@@ -12,9 +12,8 @@ pub(crate) mod rules;
 mod tape;
 
 use tape::Cx;
-pub(crate) use tape::refs;
 
-use crate::{Attr, Graph, Node, Types, Value};
+use crate::{Graph, Node, Types, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The result of [`differentiate`].
@@ -152,54 +151,25 @@ pub fn differentiate(
         return Err(unsupported);
     }
 
-    let mut tape = tape::Tape::new(graph, types, processor);
     let cotangents: Vec<String> = outputs.iter().map(|out| format!("cotangent/{out}")).collect();
     let mut sums = Sums::new();
     for (out, cotangent) in outputs.iter().zip(&cotangents) {
         sums.entry(out.to_string()).or_default().push(cotangent.clone());
     }
-    let mut slopes = SlopeNotes { notes: path.notes.clone(), softened: vec![] };
     let beyond = path.refused.iter().filter(|refused| !exact.refused.contains(refused));
-    slopes.notes.extend(beyond.map(|(node, _)| Note { node: node.clone(), straight_through: false }));
-    let empty = |name: &String| types.get(name).is_some_and(|(_, shape)| shape.contains(&0));
+    let beyond = beyond.map(|(node, _)| Note { node: node.clone(), straight_through: false });
+    let slopes = SlopeNotes { notes: path.notes.iter().cloned().chain(beyond).collect(), softened: vec![] };
+    let tape = tape::Tape::new(graph, types, processor);
+    let mut walk = Walk { graph, pass, exact: &exact, path: &path, tape, sums, slopes };
     for &index in path.nodes.iter().rev() {
-        let node = &graph.nodes[index];
-        // Nodes without values, such as a pool with a window larger than its input, have no gradient.
-        if node.outputs.iter().all(|out| out.is_empty() || empty(out)) {
-            continue;
-        }
-        let sum = |out| tape.sum(sums.remove(out).unwrap_or_default());
-        let gy: Vec<Option<String>> = node.outputs.iter().map(sum).collect();
-        if gy.iter().all(Option::is_none) {
-            continue;
-        }
-        let Some((apply, broadcasts)) = slopes.rule(node, pass) else { continue };
-        let mut tries = vec![path.wants(node, pass)];
-        let first = exact.wants(node, Pass::Exact);
-        if first != tries[0] {
-            tries.push(first);
-        }
-        let mut refused = None;
-        for wants in tries.into_iter().filter(|wants| wants.contains(&true)) {
-            let cx = Cx::new(graph, node, index, &mut tape, gy.clone(), wants);
-            refused = apply(&cx).err().or_else(|| cx.lost());
-            if refused.is_none() {
-                slopes.softened(node, pass, &cx);
-                for (i, parts) in cx.finish(broadcasts) {
-                    sums.entry(node.inputs[i].clone()).or_default().extend(parts);
-                }
-                break;
-            }
-        }
-        match refused {
-            Some(why) if exact.nodes.contains(&index) => unsupported.nodes.push((node.label(), why)),
-            Some(_) => slopes.notes.push(Note { node: node.label(), straight_through: false }),
-            None => {}
+        if let Err(why) = walk.node(index) {
+            unsupported.nodes.push((graph.nodes[index].label(), why));
         }
     }
     if !unsupported.operators.is_empty() || !unsupported.nodes.is_empty() {
         return Err(unsupported);
     }
+    let Walk { mut tape, mut sums, mut slopes, .. } = walk;
     slopes.notes.dedup();
 
     // An input that only flat nodes read has a gradient of zeros.
@@ -218,6 +188,62 @@ pub fn differentiate(
 
 /// Value → the contributions to its gradient.
 type Sums = HashMap<String, Vec<String>>;
+
+/// The way back along a path.
+struct Walk<'a> {
+    graph: &'a Graph,
+    pass: Pass,
+    /// The path of [`Pass::Exact`].
+    exact: &'a Path,
+    /// The path of the pass.
+    path: &'a Path,
+    tape: tape::Tape<'a>,
+    sums: Sums,
+    slopes: SlopeNotes,
+}
+
+impl Walk<'_> {
+    /// Adds to the gradients of a node's inputs. Error: why no rule covers the node, if the exact gradient
+    /// goes through it.
+    fn node(&mut self, index: usize) -> Result<(), String> {
+        let (graph, pass) = (self.graph, self.pass);
+        let node = &graph.nodes[index];
+        // Nodes without values, such as a pool with a window larger than its input, have no gradient.
+        let empty = |name: &String| self.tape.types.get(name).is_some_and(|(_, shape)| shape.contains(&0));
+        if node.outputs.iter().all(|out| out.is_empty() || empty(out)) {
+            return Ok(());
+        }
+        let sum = |out| self.tape.sum(self.sums.remove(out).unwrap_or_default());
+        let gy: Vec<Option<String>> = node.outputs.iter().map(sum).collect();
+        if gy.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let Some((apply, broadcasts)) = self.slopes.rule(node, pass) else { return Ok(()) };
+        let mut tries = vec![self.path.wants(node, pass)];
+        let first = self.exact.wants(node, Pass::Exact);
+        if first != tries[0] {
+            tries.push(first);
+        }
+        let mut refused = None;
+        for wants in tries.into_iter().filter(|wants| wants.contains(&true)) {
+            let cx = Cx::new(graph, node, index, &mut self.tape, gy.clone(), wants);
+            refused = apply(&cx).err().or_else(|| cx.lost());
+            if refused.is_none() {
+                self.slopes.softened(node, pass, &cx);
+                for (i, parts) in cx.finish(broadcasts) {
+                    self.sums.entry(node.inputs[i].clone()).or_default().extend(parts);
+                }
+                break;
+            }
+        }
+        match refused {
+            Some(why) if self.exact.nodes.contains(&index) => return Err(why),
+            Some(_) => self.slopes.notes.push(Note { node: node.label(), straight_through: false }),
+            None => {}
+        }
+        Ok(())
+    }
+}
 
 /// Nodes whose gradient is not their own derivative, for the result.
 struct SlopeNotes {
@@ -295,18 +321,11 @@ fn finish(
 
     // Values that backward nodes read and no backward node makes come from the forward graph: as constants,
     // which both graphs have, or as residuals.
-    let mut made: HashSet<String> = backward.nodes.iter().flat_map(|n| n.outputs.iter().cloned()).collect();
-    made.extend(cotangents.iter().cloned());
-    let mut residuals = Vec::new();
-    let mut seen = BTreeSet::new();
-    for node in &backward.nodes {
-        for name in node.inputs.iter().filter(|n| !n.is_empty()) {
-            if made.contains(name) || backward.constants.contains_key(name) || !seen.insert(name.clone()) {
-                continue;
-            }
-            residuals.push(name.clone());
-        }
-    }
+    let mut known: HashSet<&String> =
+        backward.nodes.iter().flat_map(|node| &node.outputs).chain(&cotangents).collect();
+    let read = backward.nodes.iter().flat_map(|node| &node.inputs).filter(|name| !name.is_empty());
+    let unmade = read.filter(|&name| !backward.constants.contains_key(name) && known.insert(name));
+    let mut residuals: Vec<String> = unmade.cloned().collect();
     residuals.retain(|name| match graph.constants.get(name) {
         Some(t) => {
             backward.constants.insert(name.clone(), t.clone());
@@ -339,8 +358,7 @@ fn recomputed(graph: &Graph, backward: &[Node]) -> Vec<Node> {
         let known = |name: &String| {
             name.is_empty() || graph.constants.contains_key(name) || constant.contains_key(name.as_str())
         };
-        let plain = !node.attrs.values().any(|a| matches!(a, Attr::Graph(_)));
-        if !node.may_draw() && plain && node.inputs.iter().all(known) {
+        if node.is_function() && node.inputs.iter().all(known) {
             constant.extend(node.outputs.iter().filter(|o| !o.is_empty()).map(|o| (o.as_str(), i)));
         }
     }

@@ -1,6 +1,7 @@
 //! The vocabulary of rules: the growing list of backward nodes, and a rule's view of its node.
 
 use super::Processor;
+use crate::graph::refs;
 use crate::{Attr, Bytes, DType, Graph, Node, Tensor, Types};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -151,7 +152,7 @@ impl<'a> Tape<'a> {
             return c;
         }
         let out = self.name("cast");
-        self.push(Node::new("Cast", &[&c], &out).with("to", dtype.code() as i64));
+        self.push(Node::new("Cast", &[&c], &out).with("to", dtype));
         out
     }
     fn filled(&mut self, value: f32, dtype: DType, shape: &[i64]) -> String {
@@ -243,7 +244,7 @@ impl<'a, 't> Cx<'a, 't> {
     pub(super) fn finish(self, broadcasts: bool) -> Vec<(usize, Vec<String>)> {
         let given = self.given.take().into_iter().enumerate().filter(|(_, parts)| !parts.is_empty());
         let summed = |i: usize, part: &String| match broadcasts {
-            true => self.unbroadcast(part, self.y_shape(0), self.x_shape(i)),
+            true => self.unbroadcast(part, self.y_shape(), self.x_shape(i)),
             false => part.clone(),
         };
         given.map(|(i, parts)| (i, parts.iter().map(|part| summed(i, part)).collect())).collect()
@@ -316,25 +317,25 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn x_shape(&self, i: usize) -> &'t [i64] {
         &self.types[&self.node.inputs[i]].1
     }
-    /// Shape of output `i`.
-    pub fn y_shape(&self, i: usize) -> &'t [i64] {
-        &self.types[&self.node.outputs[i]].1
+    /// Shape of output 0.
+    pub fn y_shape(&self) -> &'t [i64] {
+        &self.types[&self.node.outputs[0]].1
     }
     /// Element type of input `i`.
     pub fn x_type(&self, i: usize) -> DType {
         self.types[&self.node.inputs[i]].0
     }
-    /// Element type of output `i`.
-    pub fn y_type(&self, i: usize) -> DType {
-        self.types[&self.node.outputs[i]].0
+    /// Element type of output 0.
+    pub fn y_type(&self) -> DType {
+        self.types[&self.node.outputs[0]].0
     }
     /// The node that makes input `i`, unless it is an input of the graph or a constant.
     pub fn maker(&self, i: usize) -> Option<&'t Node> {
         self.tape.borrow().makers.get(self.node.input(i)?).copied()
     }
-    /// Whether only max-pools read output `i`.
-    pub fn only_pooled(&self, i: usize) -> bool {
-        self.tape.borrow().pooled.contains(self.node.outputs[i].as_str())
+    /// Whether only max-pools read output 0.
+    pub fn only_pooled(&self) -> bool {
+        self.tape.borrow().pooled.contains(self.node.outputs[0].as_str())
     }
     /// Input `i` as constant integers (axes, pads, …); `None` if the input is absent.
     pub fn const_ints(&self, i: usize) -> Result<Option<Vec<i64>>, String> {
@@ -382,7 +383,7 @@ impl<'a, 't> Cx<'a, 't> {
     }
     /// Element type of the gradient of output 0.
     pub fn gy_type(&self) -> DType {
-        float_view(self.y_type(0))
+        float_view(self.y_type())
     }
     /// Element type of the gradient of input `i`.
     pub fn gx_type(&self, i: usize) -> DType {
@@ -393,7 +394,7 @@ impl<'a, 't> Cx<'a, 't> {
         if from == to {
             return a.to_string();
         }
-        self.op_with("Cast", &[a], &[("to", (to.code() as i64).into())])
+        self.op_with("Cast", &[a], &[("to", to.into())])
     }
     /// A float constant of the gradients' element type.
     pub fn scalar(&self, value: f32) -> String {
@@ -491,9 +492,17 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn only_where(&self, condition: &str, a: &str) -> String {
         self.op("Where", &[condition, a, &self.scalar(0.0)])
     }
+    /// Input `i` in the gradients' element type. In softened passes, integers and booleans are numbers too.
+    pub fn x_as_float(&self, i: usize) -> String {
+        self.cast(&self.x(i), self.x_type(i), self.gy_type())
+    }
+    /// 1 if a condition is true, else 0, as floats.
+    pub fn one_where(&self, condition: &str) -> String {
+        self.cast(condition, DType::Bool, self.gy_type())
+    }
     /// 1 if `a` equals `b`, else 0, as floats.
     pub fn equal(&self, a: &str, b: &str) -> String {
-        self.cast(&self.op("Equal", &[a, b]), DType::Bool, self.gy_type())
+        self.one_where(&self.op("Equal", &[a, b]))
     }
     /// 1 if `a` is positive, else 0, as floats. One pass on all threads, and one for the product: half the
     /// time of a comparison and Where, which ONNX Runtime (1.31, CPU) runs on one thread.
@@ -509,10 +518,8 @@ impl<'a, 't> Cx<'a, 't> {
         match self.gy_type() {
             DType::F32 => self.hard_sigmoid(a, slope, offset),
             // The slope would be infinite, or there is no kernel.
-            other => {
-                let on = if slope > 0.0 { self.greater(a, 0.0) } else { self.less(a, offset / STEEP) };
-                self.cast(&on, DType::Bool, other)
-            }
+            _ if slope > 0.0 => self.one_where(&self.greater(a, 0.0)),
+            _ => self.one_where(&self.less(a, offset / STEEP)),
         }
     }
     /// 1 − a, for values from 0 to 1. HardSigmoid keeps values in ONNX Runtime's blocked layout; Sub leaves
@@ -603,9 +610,4 @@ impl<'a, 't> Cx<'a, 't> {
         let summed = if axes.is_empty() { g.to_string() } else { self.reduce_sum(g, &axes, true) };
         if lead == 0 { summed } else { self.reshape(&summed, to) }
     }
-}
-
-/// Names as arguments of [`Cx::op`].
-pub fn refs(names: &[String]) -> Vec<&str> {
-    names.iter().map(String::as_str).collect()
 }

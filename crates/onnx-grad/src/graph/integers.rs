@@ -2,6 +2,7 @@
 
 use super::{DType, Graph, Node, Tensor};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Integer types of inputs with 256 grey levels, and the values of black and white.
 const LEVELS: [(DType, [f32; 2]); 8] = [
@@ -71,7 +72,7 @@ impl Graph {
     /// The nodes that replace `node`.
     fn widened(
         &mut self,
-        mut node: Node,
+        node: Node,
         moving: &mut HashMap<String, DType>,
     ) -> Result<Vec<Node>, &'static str> {
         if node.captured().iter().any(|name| moving.contains_key(name)) {
@@ -100,39 +101,38 @@ impl Graph {
             "CastLike" if standard && alone => {
                 let to = self.constants.get(&node.inputs[1]).map(|t| t.dtype).filter(|to| to.is_float());
                 let to = to.ok_or("converts the integers to a type that the graph doesn't state")?;
-                Ok(vec![
-                    Node::new("Cast", &[&node.inputs[0]], &node.outputs[0]).with("to", i64::from(to.code())),
-                ])
+                Ok(vec![Node::new("Cast", &[&node.inputs[0]], &node.outputs[0]).with("to", to)])
             }
-            op if standard && alone && MOVE.contains(&op) => {
-                moving.extend(node.outputs.iter().map(|out| (out.clone(), dtype)));
-                Ok(vec![node])
-            }
-            "Concat" | "Pad" if standard && (node.op == "Concat" || first) => {
-                // All inputs of Concat; the border's value of Pad.
-                let joined = if node.op == "Concat" { 0 } else { 2 };
-                for i in joined..node.inputs.len().min(if joined == 0 { usize::MAX } else { 3 }) {
-                    node.inputs[i] = self.as_float(&node.inputs[i], moving)?;
-                }
-                moving.insert(node.outputs[0].clone(), dtype);
-                Ok(vec![node])
-            }
+            op if standard && alone && MOVE.contains(&op) => self.moved(node, 0..0, dtype, moving),
+            "Concat" if standard => self.moved(node, 0..usize::MAX, dtype, moving),
+            // The third input is the border's value.
+            "Pad" if standard && first => self.moved(node, 2..3, dtype, moving),
             "Resize" if standard && alone && node.str("mode", "nearest") == "nearest" => {
-                moving.insert(node.outputs[0].clone(), dtype);
-                Ok(vec![node])
+                self.moved(node, 0..0, dtype, moving)
             }
             // Sums and products of grey levels and constants are exact in float32. Narrower integers
             // overflow.
             "Add" | "Sub" | "Mul" if standard && matches!(dtype, DType::I32 | DType::I64) => {
-                for i in 0..2 {
-                    node.inputs[i] = self.as_float(&node.inputs[i], moving)?;
-                }
-                moving.insert(node.outputs[0].clone(), dtype);
-                Ok(vec![node])
+                self.moved(node, 0..2, dtype, moving)
             }
             "DequantizeLinear" if standard && alone => self.dequantised(&node),
             _ => Err("computes with the integers in another way than with floats"),
         }
+    }
+
+    /// The node with the former integers among its outputs, and the inputs in `joined` as floats.
+    fn moved(
+        &mut self,
+        mut node: Node,
+        joined: Range<usize>,
+        dtype: DType,
+        moving: &mut HashMap<String, DType>,
+    ) -> Result<Vec<Node>, &'static str> {
+        for name in node.inputs.iter_mut().take(joined.end).skip(joined.start) {
+            *name = self.as_float(name, moving)?;
+        }
+        moving.extend(node.outputs.iter().map(|out| (out.clone(), dtype)));
+        Ok(vec![node])
     }
 
     /// A former integer value as floats: the value itself, or a constant.

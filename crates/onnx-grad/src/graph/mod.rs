@@ -17,7 +17,6 @@ mod save;
 mod tensor;
 
 pub use apart::{Apart, TensorData};
-pub(crate) use canonical::MICROSOFT;
 pub(crate) use canonical::unfold::unfolded;
 pub(crate) use canonical::{Expansion, expanded};
 pub use canonical::{NEWEST, OLDEST};
@@ -32,6 +31,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// The canonical version of the standard operator set, to which every graph is rewritten at load. ONNX
 /// Runtime lacks CUDA kernels for some operators of 22 and later.
 pub const OPSET: i64 = 21;
+
+/// ONNX Runtime's own operator set.
+pub const MICROSOFT: &str = "com.microsoft";
 
 /// Element type and shape of every value of a graph, constants included.
 pub type Types = HashMap<String, (DType, Vec<i64>)>;
@@ -113,11 +115,26 @@ pub enum Attr {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttrProto(proto::AttributeProto);
 
+impl Attr {
+    /// The sub-graph, if the attribute is one.
+    pub(crate) fn graph(&self) -> Option<&Graph> {
+        match self {
+            Attr::Graph(g) => Some(g),
+            _ => None,
+        }
+    }
+}
+
 impl AttrProto {
     /// The elements of a list of strings.
     pub(crate) fn strings(&self) -> Vec<String> {
         self.0.strings.iter().map(|s| String::from_utf8_lossy(s).into_owned()).collect()
     }
+}
+
+/// Names as arguments of an operator.
+pub(crate) fn refs(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
 }
 
 impl Value {
@@ -193,9 +210,20 @@ impl Node {
     }
     /// Float attribute with its default.
     pub fn float(&self, name: &str, default: f32) -> f32 {
+        self.given_float(name).unwrap_or(default)
+    }
+    /// Float attribute.
+    pub(crate) fn given_float(&self, name: &str) -> Option<f32> {
         match self.attrs.get(name) {
-            Some(Attr::Float(v)) => *v,
-            _ => default,
+            Some(Attr::Float(v)) => Some(*v),
+            _ => None,
+        }
+    }
+    /// Float list attribute.
+    pub(crate) fn floats(&self, name: &str) -> Option<&[f32]> {
+        match self.attrs.get(name) {
+            Some(Attr::Floats(v)) => Some(v),
+            _ => None,
         }
     }
     /// Integer list attribute.
@@ -227,6 +255,12 @@ macro_rules! attr_from {
 }
 attr_from!(i64 => Int, f32 => Float, &str => Str, &[i64] => Ints, Vec<i64> => Ints, Vec<f32> => Floats, Tensor => Tensor);
 
+impl From<DType> for Attr {
+    fn from(dtype: DType) -> Attr {
+        Attr::Int(dtype.code().into())
+    }
+}
+
 impl From<&[&str]> for Attr {
     fn from(words: &[&str]) -> Attr {
         let strings = words.iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -254,10 +288,7 @@ impl Graph {
     pub fn find_loop(&self) -> Option<&Node> {
         self.nodes.iter().find_map(|node| match node.op.as_str() {
             "Loop" | "SequenceMap" => Some(node),
-            _ => node.attrs.values().find_map(|a| match a {
-                Attr::Graph(g) => g.find_loop(),
-                _ => None,
-            }),
+            _ => node.graphs().find_map(Graph::find_loop),
         })
     }
 
@@ -320,11 +351,7 @@ impl Graph {
         self.inputs.iter_mut().chain(&mut self.outputs).for_each(|value| f(&mut value.name));
         for node in &mut self.nodes {
             node.inputs.iter_mut().chain(&mut node.outputs).filter(|n| !n.is_empty()).for_each(&mut *f);
-            for attr in node.attrs.values_mut() {
-                if let Attr::Graph(g) = attr {
-                    g.each_name(f);
-                }
-            }
+            node.graphs_mut().for_each(|g| g.each_name(f));
         }
     }
 
@@ -334,11 +361,7 @@ impl Graph {
         self.inputs.iter().chain(&self.outputs).for_each(|value| f(&value.name));
         for node in &self.nodes {
             node.inputs.iter().chain(&node.outputs).for_each(|name| f(name));
-            for attr in node.attrs.values() {
-                if let Attr::Graph(g) = attr {
-                    g.visit_names(f);
-                }
-            }
+            node.graphs().for_each(|g| g.visit_names(f));
         }
     }
 
@@ -351,6 +374,17 @@ impl Graph {
 }
 
 impl Node {
+    /// The node's sub-graphs.
+    pub fn graphs(&self) -> impl Iterator<Item = &Graph> {
+        self.attrs.values().filter_map(Attr::graph)
+    }
+    /// The node's sub-graphs, to be changed.
+    pub(crate) fn graphs_mut(&mut self) -> impl Iterator<Item = &mut Graph> {
+        self.attrs.values_mut().filter_map(|attr| match attr {
+            Attr::Graph(g) => Some(&mut **g),
+            _ => None,
+        })
+    }
     /// All values that the node or its sub-graphs read.
     pub(crate) fn reads(&self) -> Vec<String> {
         self.inputs.iter().cloned().chain(self.captured()).collect()
@@ -363,25 +397,23 @@ impl Node {
     }
     /// Calls `f` with every outer value that the node's sub-graphs read.
     pub fn each_captured(&self, f: &mut dyn FnMut(&str)) {
-        for attr in self.attrs.values() {
-            if let Attr::Graph(g) = attr {
-                let made = g.nodes.iter().flat_map(|n| &n.outputs);
-                let own: HashSet<&str> = made
-                    .chain(g.constants.keys())
-                    .chain(g.inputs.iter().map(|v| &v.name))
-                    .map(String::as_str)
-                    .collect();
-                let mut outer = |name: &str| {
-                    if !name.is_empty() && !own.contains(name) {
-                        f(name);
-                    }
-                };
-                for node in &g.nodes {
-                    node.inputs.iter().for_each(|n| outer(n));
-                    node.each_captured(&mut outer);
+        for g in self.graphs() {
+            let made = g.nodes.iter().flat_map(|n| &n.outputs);
+            let own: HashSet<&str> = made
+                .chain(g.constants.keys())
+                .chain(g.inputs.iter().map(|v| &v.name))
+                .map(String::as_str)
+                .collect();
+            let mut outer = |name: &str| {
+                if !name.is_empty() && !own.contains(name) {
+                    f(name);
                 }
-                g.outputs.iter().for_each(|o| outer(&o.name));
+            };
+            for node in &g.nodes {
+                node.inputs.iter().for_each(|n| outer(n));
+                node.each_captured(&mut outer);
             }
+            g.outputs.iter().for_each(|o| outer(&o.name));
         }
     }
 }

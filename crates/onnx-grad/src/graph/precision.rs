@@ -27,7 +27,7 @@ pub(super) fn widen(graph: &mut Graph) -> DType {
                     let mut dtype = DType::from_code(i32::try_from(*code).unwrap_or(0));
                     if half(dtype) {
                         widen_type(&mut dtype, &mut narrowest);
-                        *code = dtype.code() as i64;
+                        *code = dtype.code().into();
                     }
                 }
                 Attr::Tensor(t) => widen_tensor(t, &mut narrowest),

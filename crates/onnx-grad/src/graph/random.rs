@@ -43,9 +43,10 @@ impl Graph {
 }
 
 impl Node {
-    /// Whether the operator may give other values in the next run.
-    pub(crate) fn may_draw(&self) -> bool {
-        self.domain.is_empty() && DRAWING.iter().any(|(op, _)| *op == self.op)
+    /// Whether the node's values follow from its inputs, the same in every run, and from no sub-graph.
+    pub fn is_function(&self) -> bool {
+        let may_draw = self.domain.is_empty() && DRAWING.iter().any(|(op, _)| *op == self.op);
+        !may_draw && self.graphs().next().is_none()
     }
 }
 
@@ -84,7 +85,7 @@ fn branches<'g>(node: &'g Node, scope: &Scope) -> Vec<&'g Graph> {
     };
     let skipped = truth.map(|truth| if truth { "else_branch" } else { "then_branch" });
     let taken = node.attrs.iter().filter(|(name, _)| Some(name.as_str()) != skipped);
-    taken.filter_map(|(_, attr)| if let Attr::Graph(g) = attr { Some(&**g) } else { None }).collect()
+    taken.filter_map(|(_, attr)| attr.graph()).collect()
 }
 
 fn draws(node: &Node, scope: &Scope) -> bool {

@@ -1,7 +1,10 @@
 //! Properties that no real model has and ONNX Runtime doesn't refuse: some of its kernels read beyond their
 //! tensors at impossible attributes, and it takes hours for graphs of a million nodes.
 
-use super::{Attr, Node};
+use super::{Attr, MICROSOFT, Node};
+
+/// What to do about an impossible attribute.
+pub const DAMAGED: &str = "The file is damaged; export the model again";
 
 /// Maximum number of nodes. The largest vision models have about ten thousand.
 pub const MOST_NODES: usize = 100_000;
@@ -23,7 +26,7 @@ const LIMITS: [(i64, i64, &[&str]); 6] = [
 
 /// Refuses a node with an impossible attribute.
 pub(super) fn check(node: &Node) -> Result<(), String> {
-    if !node.domain.is_empty() && node.domain != "com.microsoft" {
+    if !node.domain.is_empty() && node.domain != MICROSOFT {
         return Ok(());
     }
     for (name, attr) in &node.attrs {
@@ -36,7 +39,7 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
         let Some(&(least, most, _)) = limits else { continue };
         if let Some(v) = values.iter().find(|v| !(least..=most).contains(*v)) {
             return Err(format!(
-                "{}: attribute {name} is {v}, expected {least} to {most}. The file is damaged; export the model again",
+                "{}: attribute {name} is {v}, expected {least} to {most}. {DAMAGED}",
                 node.label()
             ));
         }

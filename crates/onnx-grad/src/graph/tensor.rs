@@ -87,6 +87,24 @@ impl DType {
     pub(super) fn is_stored(code: i32) -> bool {
         narrow(code).is_some() || DType::from_code(code).bytes(1).is_some()
     }
+    /// The smallest and the largest value to which numbers are quantised in this type; `None` for types that
+    /// nothing is quantised to.
+    pub fn quantised_range(self) -> Option<(f32, f32)> {
+        match self {
+            DType::U8 => Some((0.0, 255.0)),
+            DType::I8 => Some((-128.0, 127.0)),
+            DType::U16 => Some((0.0, 65535.0)),
+            DType::I16 => Some((-32768.0, 32767.0)),
+            // 4-bit integers.
+            DType::Other(21) => Some((0.0, 15.0)),
+            DType::Other(22) => Some((-8.0, 7.0)),
+            // 8-bit floats: e4m3fn, e4m3fnuz, e5m2 and e5m2fnuz.
+            DType::Other(17) => Some((-448.0, 448.0)),
+            DType::Other(18) => Some((-240.0, 240.0)),
+            DType::Other(19 | 20) => Some((-57344.0, 57344.0)),
+            _ => None,
+        }
+    }
     /// Whether values of this type can have a gradient.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16 | DType::F64)

@@ -103,87 +103,123 @@ fn blocked_name(name: &str) -> String {
 /// A moved operator can have operands of two layouts, for which no operator but ours has a kernel: a tensor
 /// in blocks, and one value for each channel in the usual order.
 pub(super) fn move_into_blocks(graph: &mut Graph, types: &mut Types, width: usize) {
-    let readers = Readers::new(graph);
-    let reordered = graph.nodes.iter().filter(|node| reorders(node, "ReorderOutput"));
-    let reordered: HashMap<String, String> =
-        reordered.map(|node| (node.outputs[0].clone(), node.inputs[0].clone())).collect();
-    // Whether the node makes what `twin` is.
-    let makes = |i: usize, twin: &str, types: &Types| {
-        let node = &graph.nodes[i];
-        let same = types.get(twin).is_some_and(|own| types.get(&node.outputs[0]) == Some(own));
-        reorders(node, "ReorderInput") && same && readers.are_nodes(&node.outputs[0])
-    };
-    let mut idle: HashSet<usize> = HashSet::new();
-    let (moved, twins, outside_too) = loop {
-        // The value in blocks of each value that has one, if all others move.
-        let (mut moved, mut twins) = (HashMap::<usize, Move>::new(), reordered.clone());
-        for (i, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !idle.contains(i)) {
-            let Some(new) = as_moved(node, graph, types, &twins, width) else { continue };
-            if node.op != "ReduceSum" {
-                types.insert(new.node.outputs[0].clone(), new.result_type.clone());
-                twins.insert(node.outputs[0].clone(), new.node.outputs[0].clone());
-            }
-            moved.insert(i, new);
-        }
-        let takes_twin = |i: usize, name: &str| {
-            let in_move = |twin: &String| moved.get(&i).is_some_and(|new| new.node.inputs.contains(twin));
-            twins.get(name).is_some_and(|twin| makes(i, twin, types) || in_move(twin))
-        };
-        let is_read_outside = |name: &str| {
-            !readers.are_nodes(name) || !readers.nodes(name).iter().all(|&i| takes_twin(i, name))
-        };
-        let pays = |i: usize, new: &Move| {
-            let node = &graph.nodes[i];
-            let name = &node.outputs[0];
-            let mut read_by = readers.nodes(name).iter();
-            if new.outside.is_some() {
-                // The operand is brought into blocks instead of the result.
-                let result = &new.node.outputs[0];
-                return read_by.any(|&i| makes(i, result, types)) && !is_read_outside(name);
-            }
-            let mut operands = node.inputs.iter().filter(|name| twins.contains_key(*name));
-            node.op == "ReduceSum"
-                || read_by.any(|&i| takes_twin(i, name))
-                || operands.any(|name| !is_read_outside(name))
-        };
-        let before = idle.len();
-        idle.extend(moved.iter().filter(|(i, new)| !pays(**i, new)).map(|(i, _)| *i));
-        if idle.len() == before {
-            let outside_too: HashSet<String> =
-                twins.keys().filter(|name| is_read_outside(name)).cloned().collect();
-            break (moved, twins, outside_too);
-        }
-    };
-    let (mut nodes, mut entered) = (Vec::new(), HashSet::new());
-    let mut renamed: HashMap<String, String> = HashMap::new();
-    for (i, node) in graph.nodes.iter().enumerate() {
-        let name = &node.outputs[0];
-        let twin = node.inputs.first().and_then(|input| twins.get(input));
-        if let Some(new) = moved.get(&i) {
-            if let Some(outside) = &new.outside
-                && entered.insert(outside.clone())
-            {
-                types.insert(blocked_name(outside), new.result_type.clone());
-                nodes.push(reorder_node("ReorderInput", outside, &blocked_name(outside)));
-            }
-            nodes.push(new.node.clone());
-            if let Some(twin) = twins.get(name).filter(|_| outside_too.contains(name)) {
-                nodes.push(reorder_node("ReorderOutput", twin, name).with("channels", types[name].1[1]));
-            }
-        } else if let Some(twin) = twin.filter(|twin| makes(i, twin, types)) {
-            let twin = renamed.get(twin).unwrap_or(twin).clone();
-            renamed.insert(name.clone(), twin);
-        } else {
-            nodes.push(node.clone());
-        }
-    }
-    for name in nodes.iter_mut().flat_map(|node| &mut node.inputs) {
-        if let Some(twin) = renamed.get(name) {
-            name.clone_from(twin);
-        }
-    }
+    let nodes = Moves::settled(graph, types, width).nodes(types);
     graph.nodes = nodes;
     graph.prune();
+}
+
+/// What moves into blocks.
+struct Moves<'g> {
+    graph: &'g Graph,
+    readers: Readers<'g>,
+    /// The nodes that move, by index.
+    moved: HashMap<usize, Move>,
+    /// The value in blocks of each value that has one.
+    twins: HashMap<String, String>,
+}
+
+impl<'g> Moves<'g> {
+    /// The moves that pay, if all of them are made.
+    fn settled(graph: &'g Graph, types: &mut Types, width: usize) -> Moves<'g> {
+        let (moved, twins) = (HashMap::new(), HashMap::new());
+        let mut moves = Moves { graph, readers: Readers::new(graph), moved, twins };
+        let mut idle: HashSet<usize> = HashSet::new();
+        loop {
+            moves.move_all_but(&idle, types, width);
+            let before = idle.len();
+            let stay = moves.moved.iter().filter(|(i, new)| !moves.pays(**i, new, types));
+            idle.extend(stay.map(|(i, _)| *i));
+            if idle.len() == before {
+                return moves;
+            }
+        }
+    }
+
+    /// Moves all nodes that can be moved, except those in `idle`.
+    fn move_all_but(&mut self, idle: &HashSet<usize>, types: &mut Types, width: usize) {
+        let graph = self.graph;
+        let reordered = graph.nodes.iter().filter(|node| reorders(node, "ReorderOutput"));
+        self.twins = reordered.map(|node| (node.outputs[0].clone(), node.inputs[0].clone())).collect();
+        self.moved.clear();
+        for (i, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !idle.contains(i)) {
+            let Some(new) = as_moved(node, graph, types, &self.twins, width) else { continue };
+            if node.op != "ReduceSum" {
+                types.insert(new.node.outputs[0].clone(), new.result_type.clone());
+                self.twins.insert(node.outputs[0].clone(), new.node.outputs[0].clone());
+            }
+            self.moved.insert(i, new);
+        }
+    }
+
+    /// Whether the node makes what `twin` is.
+    fn makes(&self, i: usize, twin: &str, types: &Types) -> bool {
+        let node = &self.graph.nodes[i];
+        let same = types.get(twin).is_some_and(|own| types.get(&node.outputs[0]) == Some(own));
+        reorders(node, "ReorderInput") && same && self.readers.are_nodes(&node.outputs[0])
+    }
+
+    /// Whether the node, which reads the value, takes it in blocks.
+    fn takes_twin(&self, i: usize, name: &str, types: &Types) -> bool {
+        let in_move = |twin: &String| self.moved.get(&i).is_some_and(|new| new.node.inputs.contains(twin));
+        self.twins.get(name).is_some_and(|twin| self.makes(i, twin, types) || in_move(twin))
+    }
+
+    /// Whether the value is also read outside of blocks.
+    fn is_read_outside(&self, name: &str, types: &Types) -> bool {
+        let mut nodes = self.readers.nodes(name).iter();
+        !self.readers.are_nodes(name) || !nodes.all(|&i| self.takes_twin(i, name, types))
+    }
+
+    /// Whether the node's move is worth its changes of layout.
+    fn pays(&self, i: usize, new: &Move, types: &Types) -> bool {
+        let node = &self.graph.nodes[i];
+        let name = &node.outputs[0];
+        let mut read_by = self.readers.nodes(name).iter();
+        if new.outside.is_some() {
+            // The operand is brought into blocks instead of the result.
+            let result = &new.node.outputs[0];
+            return read_by.any(|&i| self.makes(i, result, types)) && !self.is_read_outside(name, types);
+        }
+        let mut operands = node.inputs.iter().filter(|name| self.twins.contains_key(*name));
+        node.op == "ReduceSum"
+            || read_by.any(|&i| self.takes_twin(i, name, types))
+            || operands.any(|name| !self.is_read_outside(name, types))
+    }
+
+    /// The graph's nodes after the moves.
+    fn nodes(&self, types: &mut Types) -> Vec<Node> {
+        let outside_too: HashSet<String> =
+            self.twins.keys().filter(|name| self.is_read_outside(name, types)).cloned().collect();
+        let (mut nodes, mut entered) = (Vec::new(), HashSet::new());
+        let mut renamed: HashMap<String, String> = HashMap::new();
+        for (i, node) in self.graph.nodes.iter().enumerate() {
+            let name = &node.outputs[0];
+            let twin = node.inputs.first().and_then(|input| self.twins.get(input));
+            if let Some(new) = self.moved.get(&i) {
+                if let Some(outside) = &new.outside
+                    && entered.insert(outside.clone())
+                {
+                    types.insert(blocked_name(outside), new.result_type.clone());
+                    nodes.push(reorder_node("ReorderInput", outside, &blocked_name(outside)));
+                }
+                nodes.push(new.node.clone());
+                if let Some(twin) = self.twins.get(name).filter(|_| outside_too.contains(name)) {
+                    nodes.push(reorder_node("ReorderOutput", twin, name).with("channels", types[name].1[1]));
+                }
+            } else if let Some(twin) = twin.filter(|twin| self.makes(i, twin, types)) {
+                let twin = renamed.get(twin).unwrap_or(twin).clone();
+                renamed.insert(name.clone(), twin);
+            } else {
+                nodes.push(node.clone());
+            }
+        }
+        for name in nodes.iter_mut().flat_map(|node| &mut node.inputs) {
+            if let Some(twin) = renamed.get(name) {
+                name.clone_from(twin);
+            }
+        }
+        nodes
+    }
 }
 
 /// The node with its operands in blocks; `None` if it has to stay. `twins` has the values in blocks of

@@ -6,12 +6,9 @@
 use super::operator::{DOMAIN, SIGMOID_OF_SWISH};
 use super::{Readers, is_large, operator_index};
 use crate::EMBEDDING;
-use onnx_grad::graph::Node;
+use onnx_grad::graph::{MICROSOFT, Node};
 use onnx_grad::{Graph, Types};
 use std::collections::{HashMap, HashSet};
-
-/// The domain of operators beside the standard that ONNX Runtime documents.
-const MICROSOFT: &str = "com.microsoft";
 
 /// Makes one operator each of Sigmoid and the product with its input, if all other readers of the sigmoid can
 /// be in chains and the embedding doesn't need them: its digits stay.

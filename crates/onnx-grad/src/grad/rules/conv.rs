@@ -1,7 +1,8 @@
 //! Convolutions, and the windows that convolutions and average pools share.
 
 use super::{Done, Rule, exact, quantise, straight_through};
-use crate::grad::{Cx, Processor, refs};
+use crate::grad::{Cx, Processor};
+use crate::graph::refs;
 use crate::{Attr, Node, Tensor};
 
 pub(super) const RULES: &[Rule] = &[
@@ -182,7 +183,7 @@ fn pad_spatial(cx: &Cx, input: &str, before: &[i64], after: &[i64]) -> String {
 /// Gives the bias its gradient: the sum over all positions of its channel.
 fn bias(cx: &Cx, gy: &str) {
     if cx.wants(2) {
-        let axes: Vec<i64> = (0..cx.y_shape(0).len() as i64).filter(|&d| d != 1).collect();
+        let axes: Vec<i64> = (0..cx.y_shape().len() as i64).filter(|&d| d != 1).collect();
         cx.give(2, cx.reduce_sum(gy, &axes, false));
     }
 }
@@ -314,7 +315,7 @@ fn spread(cx: &Cx, window: &Window, gy: &str, weights: &Tensor, x: &[i64], y: &[
 }
 
 fn conv(cx: &Cx) -> Done {
-    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
+    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape());
     let window = Window::of(cx.node, &w[2..], &x[2..])?;
     let group = cx.node.int("group", 1);
     let gy = cx.gy();
@@ -356,7 +357,7 @@ fn conv_integer(cx: &Cx) -> Done {
     if cx.wants(1) {
         return Err("weights computed from the image are not covered".into());
     }
-    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
+    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape());
     let window = Window::of(cx.node, &w[2..], &x[2..])?;
     let weights = quantise::centred(cx, 1, 3, 0);
     cx.give_first(window.transpose(cx, &cx.gy(), &weights, cx.node.int("group", 1), &x[2..], &y[2..]))
@@ -364,7 +365,7 @@ fn conv_integer(cx: &Cx) -> Done {
 
 /// The transpose of a Conv: input and output change places.
 fn conv_transpose(cx: &Cx) -> Done {
-    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
+    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape());
     let (node, n) = (cx.node, w.len() - 2);
     let list = |name: &str, default: i64| node.ints_or(name, &vec![default; n]);
     let mut window = Window {
@@ -401,7 +402,7 @@ fn conv_transpose(cx: &Cx) -> Done {
 /// Sums blocks (N, C·K, L) into images (N, C, …). The transpose reads each block's pixels: a Conv with K
 /// kernels of one pixel each.
 fn col2im(cx: &Cx) -> Done {
-    let y = cx.y_shape(0);
+    let y = cx.y_shape();
     let block = cx.const_ints(2)?.ok_or("has no block_shape")?;
     let n = block.len();
     let list = |name: &str, default: i64, n: usize| cx.node.ints_or(name, &vec![default; n]);

@@ -72,7 +72,7 @@ fn einsum(cx: &Cx) -> Done {
     }
     for i in (0..n).filter(|&i| cx.wants(i)).collect::<Vec<_>>() {
         let shape = cx.x_shape(i);
-        let mut operands = vec![(equation.output.clone(), cx.y_shape(0).to_vec(), gy.clone())];
+        let mut operands = vec![(equation.output.clone(), cx.y_shape().to_vec(), gy.clone())];
         for j in (0..n).filter(|&j| j != i) {
             operands.push((equation.terms[j].clone(), cx.x_shape(j).to_vec(), cx.x(j)));
         }

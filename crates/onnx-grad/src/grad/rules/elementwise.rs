@@ -2,7 +2,8 @@
 
 use super::{Done, Rule, broadcasting, exact, pass_through, soften};
 use crate::DType;
-use crate::grad::{Cx, refs};
+use crate::grad::Cx;
+use crate::graph::refs;
 
 pub(super) const RULES: &[Rule] = &[
     exact("Abs", |cx| times(cx, &cx.op("Sign", &[&cx.x(0)]))),
@@ -71,7 +72,7 @@ fn masked(cx: &Cx, condition: &str) -> Done {
 /// Casts the gradient to the input's type. If floats become integers, or comparisons become numbers, only the
 /// softened passes have a gradient.
 fn cast(cx: &Cx) -> Done {
-    if cx.x_type(0).is_float() && cx.y_type(0).is_float() {
+    if cx.x_type(0).is_float() && cx.y_type().is_float() {
         cx.own();
     }
     cx.give_first(cx.cast(&cx.gy(), cx.gy_type(), cx.gx_type(0)))
@@ -269,7 +270,7 @@ fn shrink(cx: &Cx) -> Done {
 /// Gives bounds that are computed from the image the gradient of the values that they replace.
 pub(super) fn clip_bounds(cx: &Cx) {
     let sum = |i: usize, replaced: &str| {
-        let all: Vec<i64> = (0..cx.y_shape(0).len() as i64).collect();
+        let all: Vec<i64> = (0..cx.y_shape().len() as i64).collect();
         let g = cx.only_where(replaced, &cx.gy());
         let g = if all.is_empty() { g } else { cx.reduce_sum(&g, &all, false) };
         cx.give(i, cx.reshape(&g, cx.x_shape(i)));
@@ -296,24 +297,22 @@ fn clip(cx: &Cx) -> Done {
     if !cx.wants(0) {
         return Ok(());
     }
-    if cx.is_image(0) {
-        let within = |op: &str, i: usize| cx.node.input(i).map(|bound| cx.op(op, &[&cx.x(0), bound]));
-        return match (within("GreaterOrEqual", 1), within("LessOrEqual", 2)) {
-            (None, None) => pass_through(cx),
-            (Some(within), None) | (None, Some(within)) => masked(cx, &within),
-            (Some(above), Some(below)) => masked(cx, &cx.op("And", &[&above, &below])),
-        };
-    }
+    let image = cx.is_image(0);
     let bound = |i: usize| cx.const_f32s(i).and_then(|v| v.first().copied());
     // The usual bounds: 0 and a finite float32.
-    if cx.x_type(0) == DType::F32
+    if !image
+        && cx.x_type(0) == DType::F32
         && let (Some(0.0), Some(top)) = (bound(1), bound(2))
         && top.abs() < 64.0
     {
         return between(cx, top, 1.0);
     }
-    let inside = |op: &str, i: usize| cx.node.input(i).map(|bound| cx.op(op, &[&cx.y(0), bound]));
-    match (inside("Greater", 1), inside("Less", 2)) {
+    let (value, above, below) = match image {
+        true => (cx.x(0), "GreaterOrEqual", "LessOrEqual"),
+        false => (cx.y(0), "Greater", "Less"),
+    };
+    let inside = |op: &str, i: usize| cx.node.input(i).map(|bound| cx.op(op, &[&value, bound]));
+    match (inside(above, 1), inside(below, 2)) {
         (None, None) => pass_through(cx),
         (Some(inside), None) | (None, Some(inside)) => masked(cx, &inside),
         (Some(above), Some(below)) => masked(cx, &cx.op("And", &[&above, &below])),
@@ -328,7 +327,7 @@ fn between(cx: &Cx, top: f32, slope: f32) -> Done {
 
 fn relu(cx: &Cx) -> Done {
     // The max-pools have masked the gradient already.
-    if cx.only_pooled(0) {
+    if cx.only_pooled() {
         return pass_through(cx);
     }
     times(cx, &cx.positive(&cx.y(0)))

@@ -31,7 +31,7 @@ fn transform(cx: &Cx, a: &str, at: usize, inverse: bool, onesided: bool) -> Stri
 /// x [.., n, 1 or 2] → y [.., N, 2]: y = F x, or F* x / N for the inverse. A onesided transform has N / 2 + 1
 /// values.
 fn dft(cx: &Cx) -> Done {
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let (x, y) = (cx.x_shape(0), cx.y_shape());
     let rank = x.len();
     let at = axis(cx.const_ints(2)?.and_then(|v| v.first().copied()).unwrap_or(-2), rank);
     let (inverse, onesided) = (cx.node.int("inverse", 0) != 0, cx.node.int("onesided", 0) != 0);
@@ -62,7 +62,7 @@ fn dft(cx: &Cx) -> Done {
 /// Frames of x [B, L, 1 or 2], each multiplied by the window and transformed: y [B, frames, N or N / 2 + 1,
 /// 2].
 fn stft(cx: &Cx) -> Done {
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let (x, y) = (cx.x_shape(0), cx.y_shape());
     let step = cx.const_ints(1)?.and_then(|v| v.first().copied()).ok_or("has no frame_step")?;
     let length = match (cx.node.input(2), cx.const_ints(3)?.and_then(|v| v.first().copied())) {
         (_, Some(length)) => length,

@@ -101,7 +101,7 @@ fn gather(cx: &Cx) -> Done {
     }
     // One axis of picks, whatever the rank of the indices.
     let flat: Vec<i64> = [&x[..axis], &[picks.len() as i64], &x[axis + 1..]].concat();
-    let gy = cx.reshape_from(&cx.gy(), cx.y_shape(0), &flat);
+    let gy = cx.reshape_from(&cx.gy(), cx.y_shape(), &flat);
     let g = if let [only] = picks[..] {
         cx.place(&gy, x.len(), axis, [only, 1, size])
     } else {
@@ -116,7 +116,7 @@ fn slice(cx: &Cx) -> Done {
     let axes = cx.const_ints(3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = cx.const_ints(4)?.unwrap_or_else(|| vec![1; starts.len()]);
     let (mut before, mut after) = (vec![0; x.len()], vec![0; x.len()]);
-    let mut shape = cx.y_shape(0).to_vec();
+    let mut shape = cx.y_shape().to_vec();
     let mut g = cx.gy();
     for (k, &a) in axes.iter().enumerate() {
         let at = axis(a, x.len());
@@ -164,7 +164,7 @@ fn pad(cx: &Cx) -> Done {
         return cx.give_first(inner);
     }
     // The other modes copy border values, axis by axis.
-    let mut shape = cx.y_shape(0).to_vec();
+    let mut shape = cx.y_shape().to_vec();
     for at in 0..rank {
         if before[at] == 0 && after[at] == 0 {
             continue;
@@ -298,7 +298,7 @@ fn compress(cx: &Cx) -> Done {
         return cx.give_first(cx.reshape(&g, x));
     }
     let at = axis_of(cx, 0);
-    cx.give_first(unpick(cx, &cx.gy(), at, &picks(x[at]), x[at], cx.y_shape(0)))
+    cx.give_first(unpick(cx, &cx.gy(), at, &picks(x[at]), x[at], cx.y_shape()))
 }
 
 /// Values are two numbers, off and on: each has the gradients of the places that have it.
@@ -310,7 +310,7 @@ fn one_hot(cx: &Cx) -> Done {
     let marks = cx.floats(&[2], &[0.0, 1.0]);
     let axis = [("axis", cx.node.int("axis", -1).into())];
     let on = cx.op_with("OneHot", &[&cx.x(0), &cx.x(1), &marks], &axis);
-    let all: Vec<i64> = (0..cx.y_shape(0).len() as i64).collect();
+    let all: Vec<i64> = (0..cx.y_shape().len() as i64).collect();
     let on = cx.reduce_sum(&cx.mul(&gy, &on), &all, false);
     let off = cx.sub(&cx.reduce_sum(&gy, &all, false), &on);
     let parts = [cx.reshape(&off, &[1]), cx.reshape(&on, &[1])];

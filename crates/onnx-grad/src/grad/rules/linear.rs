@@ -35,7 +35,7 @@ fn det(cx: &Cx) -> Done {
 
 /// −Yᵀ·Ȳ·Yᵀ for the inverse Y.
 fn inverse(cx: &Cx) -> Done {
-    let rank = cx.y_shape(0).len() as i64;
+    let rank = cx.y_shape().len() as i64;
     let perm: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
     let across = cx.transpose(&cx.y(0), &perm);
     let product = cx.op("MatMul", &[&cx.op("MatMul", &[&across, &cx.gy()]), &across]);
@@ -57,7 +57,7 @@ fn gemm(cx: &Cx) -> Done {
         cx.give(1, if tb == 0 { product(&a, &gy, 1 - ta, 0) } else { product(&gy, &a, 1, ta) });
     }
     if cx.wants(2) {
-        cx.give(2, cx.unbroadcast(&cx.scale(&gy, beta), cx.y_shape(0), cx.x_shape(2)));
+        cx.give(2, cx.unbroadcast(&cx.scale(&gy, beta), cx.y_shape(), cx.x_shape(2)));
     }
     Ok(())
 }
@@ -86,14 +86,14 @@ fn products(cx: &Cx, number: &dyn Fn(usize) -> String) -> Done {
     let b_full = if column { vec![b_shape[0], 1] } else { b_shape.to_vec() };
     let rank = a_full.len().max(b_full.len());
     // The output as if both operands were matrices.
-    let mut y_full = cx.y_shape(0).to_vec();
+    let mut y_full = cx.y_shape().to_vec();
     if column {
         y_full.push(1);
     }
     if row {
         y_full.insert(y_full.len() - 1, 1);
     }
-    let gy = cx.reshape_from(&cx.gy(), cx.y_shape(0), &y_full);
+    let gy = cx.reshape_from(&cx.gy(), cx.y_shape(), &y_full);
     let swapped = |x: &str, rank: usize| {
         let mut perm: Vec<i64> = (0..rank as i64).collect();
         perm.swap(rank - 1, rank - 2);

@@ -174,11 +174,15 @@ fn local_response(cx: &Cx) -> Done {
     cx.give_first(cx.sub(&direct, &part))
 }
 
-/// y·(gy − Σ gy·y) along the axis.
 fn softmax(cx: &Cx) -> Done {
-    let (gy, y) = (cx.gy(), cx.y(0));
-    let total = cx.reduce_sum(&cx.mul(&gy, &y), &[axis_of(cx, -1) as i64], true);
-    cx.give_first(cx.mul(&cx.sub(&gy, &total), &y))
+    cx.give_first(through_softmax(cx, &cx.y(0), axis_of(cx, -1) as i64))
+}
+
+/// The gradient through softmax with the result y: y·(gy − Σ gy·y) along the axis.
+pub(super) fn through_softmax(cx: &Cx, y: &str, axis: i64) -> String {
+    let gy = cx.gy();
+    let total = cx.reduce_sum(&cx.mul(&gy, y), &[axis], true);
+    cx.mul(&cx.sub(&gy, &total), y)
 }
 
 /// gy − exp(y)·Σ gy along the axis.

@@ -2,7 +2,8 @@
 
 use super::conv::{SAME, Window};
 use super::{Done, Rule, exact};
-use crate::grad::{Cx, refs};
+use crate::grad::Cx;
+use crate::graph::refs;
 use crate::{Attr, DType};
 
 pub(super) const RULES: &[Rule] = &[
@@ -39,7 +40,7 @@ fn behind_relu(cx: &Cx) -> bool {
 /// Sends each output's gradient to the position that the forward pool chose (its second output, as an index
 /// into the flattened tensor).
 fn to_maxima(cx: &Cx, gy: String) -> Done {
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let (x, y) = (cx.x_shape(0), cx.y_shape());
     let window = Window::of_pool(cx)?;
     // Windows that don't overlap never choose the same position, and a plain scatter is faster than an adding
     // one.
@@ -224,7 +225,7 @@ impl Line {
 
 /// Spreads each output's gradient, divided by the number of values averaged, over its window.
 fn average_pool(cx: &Cx) -> Done {
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let (x, y) = (cx.x_shape(0), cx.y_shape());
     let window = Window::of_pool(cx)?;
     let n = window.kernel.len();
     let include_pad = cx.node.int("count_include_pad", 0) != 0;
@@ -268,7 +269,7 @@ fn average_pool(cx: &Cx) -> Done {
 /// Adds each output's value to all of its window. All channels are equal, so they are images of one channel:
 /// one product instead of one per group.
 fn spread(cx: &Cx, window: &Window, values: &str) -> String {
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let (x, y) = (cx.x_shape(0), cx.y_shape());
     let flat = cx.reshape(values, &[&[y[0] * y[1], 1], &y[2..]].concat());
     let ones = cx.filled(1.0, &[&[1, 1], window.kernel.as_slice()].concat());
     let g = window.transpose(cx, &flat, &ones, 1, &x[2..], &y[2..]);

@@ -42,19 +42,8 @@ fn spread(cx: &Cx, values: &str, dtype: DType, to: DType) -> String {
 }
 
 fn quantize(cx: &Cx) -> Done {
-    let (low, high) = match cx.y_type(0) {
-        DType::U8 => (0.0, 255.0),
-        DType::I8 => (-128.0, 127.0),
-        DType::U16 => (0.0, 65535.0),
-        DType::I16 => (-32768.0, 32767.0),
-        DType::Other(21) => (0.0, 15.0),
-        DType::Other(22) => (-8.0, 7.0),
-        // 8-bit floats: e4m3fn, e4m3fnuz, e5m2 and e5m2fnuz.
-        DType::Other(17) => (-448.0, 448.0),
-        DType::Other(18) => (-240.0, 240.0),
-        DType::Other(19 | 20) => (-57344.0, 57344.0),
-        other => return Err(format!("quantising to {other:?} is not covered")),
-    };
+    let to = cx.y_type();
+    let (low, high) = to.quantised_range().ok_or_else(|| format!("quantising to {to:?} is not covered"))?;
     let x = cx.cast(&cx.x(0), cx.x_type(0), DType::F32);
     let scale = spread(cx, &cx.x(1), cx.x_type(1), DType::F32);
     let ratio = cx.div(&x, &scale);
@@ -78,7 +67,7 @@ fn quantize(cx: &Cx) -> Done {
 
 /// Gives the scales their gradient: each value adds to that of its own scale.
 fn give_scale(cx: &Cx, g: &str) {
-    let (shape, block) = (cx.y_shape(0), cx.node.int("block_size", 0));
+    let (shape, block) = (cx.y_shape(), cx.node.int("block_size", 0));
     if block == 0 {
         let g = cx.unbroadcast(g, shape, &broadcast_shape(cx));
         return cx.give(1, cx.reshape(&g, cx.x_shape(1)));

@@ -1,7 +1,6 @@
 //! Reductions over axes.
 
 use super::{Done, Rule, exact, shape::axis};
-use crate::DType;
 use crate::grad::Cx;
 
 const AXES: &str = "axes computed in the graph";
@@ -42,13 +41,13 @@ fn kept_shape(cx: &Cx) -> Result<(Vec<i64>, i64), String> {
 /// Output gradient and output, with reduced axes kept, so that they broadcast against the input.
 fn gy_and_y(cx: &Cx) -> Result<(String, String), String> {
     let (kept, _) = kept_shape(cx)?;
-    let full = |v: String| cx.reshape_from(&v, cx.y_shape(0), &kept);
+    let full = |v: String| cx.reshape_from(&v, cx.y_shape(), &kept);
     Ok((full(cx.gy()), full(cx.y(0))))
 }
 
 fn spread(cx: &Cx, weight: f32) -> Done {
     let (kept, _) = kept_shape(cx)?;
-    let g = cx.reshape_from(&cx.scale(&cx.gy(), weight), cx.y_shape(0), &kept);
+    let g = cx.reshape_from(&cx.scale(&cx.gy(), weight), cx.y_shape(), &kept);
     cx.give_first(cx.expand(&g, cx.x_shape(0)))
 }
 
@@ -122,7 +121,7 @@ fn prod(cx: &Cx) -> Done {
     }
     let (x, zero, one) = (cx.x(0), cx.scalar(0.0), cx.scalar(1.0));
     let is_zero = cx.op("Equal", &[&x, &zero]);
-    let count = cx.cast(&is_zero, DType::Bool, cx.gy_type());
+    let count = cx.one_where(&is_zero);
     let alone = cx.op("Equal", &[&cx.reduce_sum(&count, &axes, true), &count]);
     let filled = cx.op("Where", &[&is_zero, &one, &x]);
     let product = cx.op("ReduceProd", &[&filled, &cx.ints(&axes)]);

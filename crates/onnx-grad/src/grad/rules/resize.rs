@@ -18,7 +18,7 @@ struct Along {
 
 /// The axes that change, and how.
 fn plan(cx: &Cx) -> Result<Vec<Along>, String> {
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let (x, y) = (cx.x_shape(0), cx.y_shape());
     let axes: Vec<usize> = match cx.node.ints("axes") {
         Some(axes) => axes.iter().map(|&a| axis(a, x.len())).collect(),
         None => (0..x.len()).collect(),
@@ -60,7 +60,7 @@ fn plan(cx: &Cx) -> Result<Vec<Along>, String> {
 /// Whether nearest neighbours are plain repeats: integer factors, and rounding that gives each pixel its own
 /// block.
 fn repeats(cx: &Cx, plan: &[Along]) -> bool {
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let (x, y) = (cx.x_shape(0), cx.y_shape());
     let whole = plan.iter().all(|a| {
         y[a.axis] % x[a.axis] == 0
             && a.scale.is_none_or(|s| s == (y[a.axis] / x[a.axis]) as f32)
@@ -100,7 +100,7 @@ fn matrix(cx: &Cx, along: &Along, n: i64, m: i64) -> Result<String, String> {
 
 fn resize(cx: &Cx) -> Done {
     let plan = plan(cx)?;
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let (x, y) = (cx.x_shape(0), cx.y_shape());
     let mut g = cx.gy();
     if repeats(cx, &plan) {
         let blocks: Vec<i64> = x.iter().zip(y).flat_map(|(&x, &y)| [x, y / x]).collect();

@@ -5,7 +5,8 @@
 //! integer positions, where interpolation has a kink, it is the slope above, as in PyTorch.
 
 use super::{Done, Rule, exact};
-use crate::grad::{Cx, refs};
+use crate::grad::Cx;
+use crate::graph::refs;
 use crate::{DType, Tensor};
 
 pub(super) const RULES: &[Rule] = &[
@@ -127,7 +128,7 @@ fn clamp_place(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Op
         Outside::Zeros => {
             let low = cx.op("GreaterOrEqual", &[place, &cx.scalar(0.0)]);
             let high = cx.op("LessOrEqual", &[place, &cx.scalar(last)]);
-            let inside = cx.cast(&cx.op("And", &[&low, &high]), DType::Bool, cx.gy_type());
+            let inside = cx.one_where(&cx.op("And", &[&low, &high]));
             (clipped(place), Some(inside))
         }
         Outside::Border => (clipped(place), None),
@@ -313,7 +314,7 @@ fn grid_sample(cx: &Cx) -> Done {
     };
     // ±1 are the centres of the outer pixels, or their edges.
     let factor = |size: i64| (size - i64::from(at_centres)) as f32 / 2.0;
-    let positions = cx.reshape(&cx.cast(&cx.x(1), cx.x_type(1), cx.gy_type()), &[x[0], points, axes]);
+    let positions = cx.reshape(&cx.x_as_float(1), &[x[0], points, axes]);
     let near = sizes.iter().enumerate().map(|(axis, &size)| {
         let own = component(cx, &positions, axes - 1 - axis as i64, [x[0], points]);
         neighbours(cx, &cx.add(&cx.scale(&own, factor(size)), &cx.scalar((size as f32 - 1.0) / 2.0)))
@@ -366,7 +367,7 @@ fn affine_grid(cx: &Cx) -> Done {
 /// A convolution whose kernel has shifted places (offsets) and a mask at every output: the product of the
 /// weights and samples [N, C, K, outputs]. Values outside of the image are 0.
 fn deform_conv(cx: &Cx) -> Done {
-    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
+    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape());
     let axes = w.len() - 2;
     let list = |name: &str, default: i64, n: usize| cx.node.ints_or(name, &vec![default; n]);
     let (strides, dilations, pads) =
@@ -433,6 +434,116 @@ fn deform_conv(cx: &Cx) -> Done {
     Ok(())
 }
 
+/// The bins of RoiAlign's regions.
+struct Bins {
+    /// Bins of a region along each axis.
+    size: [i64; 2],
+    /// Samples of a bin along each axis, by region.
+    each: Vec<[i64; 2]>,
+    /// The largest of these numbers, which all regions get: surplus samples have weight 0.
+    most: [i64; 2],
+}
+
+impl Bins {
+    fn of(cx: &Cx) -> Result<Bins, String> {
+        let size = [cx.node.int("output_height", 1), cx.node.int("output_width", 1)];
+        let ratio = cx.node.int("sampling_ratio", 0);
+        let each: Vec<[i64; 2]> = if ratio > 0 {
+            vec![[ratio; 2]; cx.x_shape(1)[0] as usize]
+        } else {
+            let known =
+                cx.const_f32s(1).ok_or("sampling_ratio=0 is not covered where the regions are computed")?;
+            let (scale, least) = (spatial_scale(cx), if half_pixel(cx) { f32::MIN } else { 1.0 });
+            let count = |r: &[f32], axis: usize| {
+                let span = (r[3 - axis] * scale - r[1 - axis] * scale).max(least);
+                ((span / size[axis] as f32).ceil() as i64).clamp(1, 1 << 12)
+            };
+            known.chunks(4).map(|r| [count(r, 0), count(r, 1)]).collect()
+        };
+        let most = [0, 1].map(|axis| each.iter().map(|n| n[axis]).max().unwrap_or(1));
+        Ok(Bins { size, each, most })
+    }
+
+    fn per_region(&self) -> i64 {
+        self.size[0] * self.size[1]
+    }
+
+    /// Samples of a bin.
+    fn samples(&self) -> i64 {
+        self.most[0] * self.most[1]
+    }
+
+    /// Samples of a region.
+    fn points(&self) -> i64 {
+        self.per_region() * self.samples()
+    }
+
+    /// The place of a bin, and of a sample in it, along each axis.
+    fn places(&self, point: i64) -> ([i64; 2], [i64; 2]) {
+        let (bin, sample) = (point / self.samples(), point % self.samples());
+        ([bin / self.size[1], bin % self.size[1]], [sample / self.most[1], sample % self.most[1]])
+    }
+
+    /// One value for each sample, [R, 1, P], from the samples of a bin in its region and its index there.
+    fn floats(&self, cx: &Cx, value: impl Fn(&[i64; 2], i64) -> f32) -> String {
+        let mut values = Vec::with_capacity(self.each.len() * self.points() as usize);
+        for n in &self.each {
+            values.extend((0..self.points()).map(|point| value(n, point)));
+        }
+        cx.floats(&[self.each.len() as i64, 1, self.points()], &values)
+    }
+
+    /// Positions as fractions of the region, [R, 1, P].
+    fn fractions(&self, cx: &Cx, axis: usize) -> String {
+        self.floats(cx, |n, point| {
+            let (bin, sample) = self.places(point);
+            (bin[axis] as f32 + (sample[axis] as f32 + 0.5) / n[axis] as f32) / self.size[axis] as f32
+        })
+    }
+
+    /// `value` for samples that exist, else `other`; [R, 1, P].
+    fn of_each(&self, cx: &Cx, value: impl Fn(&[i64; 2]) -> f32, other: f32) -> String {
+        self.floats(cx, |n, point| {
+            let (_, sample) = self.places(point);
+            if sample[0] < n[0] && sample[1] < n[1] { value(n) } else { other }
+        })
+    }
+}
+
+fn half_pixel(cx: &Cx) -> bool {
+    cx.node.str("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+}
+
+fn spatial_scale(cx: &Cx) -> f32 {
+    cx.node.float("spatial_scale", 1.0)
+}
+
+/// The neighbours of the samples of RoiAlign, by axis, and whether the samples are inside of the image along
+/// it: 1 or 0, [R, 1, P].
+fn in_regions(cx: &Cx, bins: &Bins) -> (Vec<Vec<Near>>, Vec<String>) {
+    let (x, regions, half) = (cx.x_shape(0), cx.x_shape(1)[0], half_pixel(cx));
+    let rois = cx.reshape(&cx.x_as_float(1), &[regions, 1, 4]);
+    let corner = |at: i64| {
+        let scaled = cx.scale(&component(cx, &rois, at, [regions, 1]), spatial_scale(cx));
+        cx.sub(&scaled, &cx.scalar(if half { 0.5 } else { 0.0 }))
+    };
+    let along = |axis: usize| {
+        let (from, to) = (corner(1 - axis as i64), corner(3 - axis as i64));
+        let mut span = cx.sub(&to, &from);
+        if !half {
+            span = cx.op("Max", &[&span, &cx.scalar(1.0)]);
+        }
+        let position = cx.add(&from, &cx.mul(&span, &bins.fractions(cx, axis)));
+        // More than one pixel outside of the image, samples are 0; nearer, the border counts.
+        let low = cx.op("GreaterOrEqual", &[&position, &cx.scalar(-1.0)]);
+        let high = cx.op("LessOrEqual", &[&position, &cx.scalar(x[2 + axis] as f32)]);
+        let inside = cx.one_where(&cx.op("And", &[&low, &high]));
+        let last = cx.scalar(x[2 + axis] as f32 - 1.0);
+        (linear(cx, &cx.op("Clip", &[&position, &cx.scalar(0.0), &last])), inside)
+    };
+    [0, 1].map(along).into_iter().unzip()
+}
+
 /// Averages of samples in the bins of regions [R, 4] (x1, y1, x2, y2); `batch_indices` names the image of
 /// each. With mode=max a bin has the largest of its samples' four weighted pixels, and not the largest
 /// sample: this is ONNX's definition.
@@ -446,86 +557,18 @@ fn roi_align(cx: &Cx) -> Done {
         return Err("the gradient of the regions is not covered".into());
     }
     let (x, regions) = (cx.x_shape(0), cx.x_shape(1)[0]);
-    let size = [cx.node.int("output_height", 1), cx.node.int("output_width", 1)];
-    let scale = cx.node.float("spatial_scale", 1.0);
-    let half = cx.node.str("coordinate_transformation_mode", "half_pixel") == "half_pixel";
-    let ratio = cx.node.int("sampling_ratio", 0);
-    // Number of samples of each bin along an axis, by region. All regions get the largest number; surplus
-    // samples have weight 0.
-    let each: Vec<[i64; 2]> = if ratio > 0 {
-        vec![[ratio; 2]; regions as usize]
-    } else {
-        let known =
-            cx.const_f32s(1).ok_or("sampling_ratio=0 is not covered where the regions are computed")?;
-        let span = |from: f32, to: f32| if half { to - from } else { (to - from).max(1.0) };
-        let count = |r: &[f32], axis: usize| {
-            let span = span(r[1 - axis] * scale, r[3 - axis] * scale);
-            ((span / size[axis] as f32).ceil() as i64).clamp(1, 1 << 12)
-        };
-        known.chunks(4).map(|r| [count(r, 0), count(r, 1)]).collect()
-    };
-    let most = [0, 1].map(|axis| each.iter().map(|n| n[axis]).max().unwrap_or(1));
-    let bins = size[0] * size[1];
-    let points = bins * most[0] * most[1];
-    let rois = cx.reshape(&cx.cast(&cx.x(1), cx.x_type(1), cx.gy_type()), &[regions, 1, 4]);
-    let corner = |at: i64| {
-        cx.sub(
-            &cx.scale(&component(cx, &rois, at, [regions, 1]), scale),
-            &cx.scalar(if half { 0.5 } else { 0.0 }),
-        )
-    };
-    // Positions as fractions of the region, [R, 1, P].
-    let fraction = |axis: usize| {
-        let mut values = Vec::with_capacity((regions * points) as usize);
-        for n in &each {
-            for point in 0..points {
-                let (bin, sample) = (point / (most[0] * most[1]), point % (most[0] * most[1]));
-                let (bin, sample) = if axis == 0 {
-                    (bin / size[1], sample / most[1])
-                } else {
-                    (bin % size[1], sample % most[1])
-                };
-                values.push((bin as f32 + (sample as f32 + 0.5) / n[axis] as f32) / size[axis] as f32);
-            }
-        }
-        cx.floats(&[regions, 1, points], &values)
-    };
-    let mut inside = Vec::new();
-    let near = [0usize, 1].map(|axis| {
-        let (from, to) = (corner(1 - axis as i64), corner(3 - axis as i64));
-        let mut span = cx.sub(&to, &from);
-        if !half {
-            span = cx.op("Max", &[&span, &cx.scalar(1.0)]);
-        }
-        let position = cx.add(&from, &cx.mul(&span, &fraction(axis)));
-        // More than one pixel outside of the image, samples are 0; nearer, the border counts.
-        let low = cx.op("GreaterOrEqual", &[&position, &cx.scalar(-1.0)]);
-        let high = cx.op("LessOrEqual", &[&position, &cx.scalar(x[2 + axis] as f32)]);
-        inside.push(cx.cast(&cx.op("And", &[&low, &high]), DType::Bool, cx.gy_type()));
-        linear(cx, &cx.op("Clip", &[&position, &cx.scalar(0.0), &cx.scalar(x[2 + axis] as f32 - 1.0)]))
-    });
-    let samples = Samples::new(cx, [regions, x[1], points], &x[2..], near.into(), Outside::Border)?;
-    // One value per sample: `value` for those that exist, else `other`.
-    let of_each = |value: &dyn Fn(&[i64; 2]) -> f32, other: f32| {
-        let mut values = Vec::with_capacity((regions * points) as usize);
-        for n in &each {
-            let there = |point: i64| {
-                let sample = point % (most[0] * most[1]);
-                sample / most[1] < n[0] && sample % most[1] < n[1]
-            };
-            values.extend((0..points).map(|point| if there(point) { value(n) } else { other }));
-        }
-        cx.floats(&[regions, 1, points], &values)
-    };
+    let bins = Bins::of(cx)?;
+    let (near, inside) = in_regions(cx, &bins);
+    let points = bins.points();
+    let samples = Samples::new(cx, [regions, x[1], points], &x[2..], near, Outside::Border)?;
     let inside = cx.mul(&inside[0], &inside[1]);
-    let g = cx.reshape(&cx.gy(), &[regions, x[1], bins, 1]);
+    let g = cx.reshape(&cx.gy(), &[regions, x[1], bins.per_region(), 1]);
     let g = if largest {
-        samples.largest(&g, &inside, &of_each(&|_| 0.0, f32::MIN))
+        samples.largest(&g, &inside, &bins.of_each(cx, |_| 0.0, f32::MIN))
     } else {
-        let share = cx.mul(&of_each(&|n| 1.0 / (n[0] * n[1]) as f32, 0.0), &inside);
-        let g =
-            cx.reshape(&cx.expand(&g, &[regions, x[1], bins, most[0] * most[1]]), &[regions, x[1], points]);
-        samples.pixels(&cx.mul(&g, &share))
+        let share = cx.mul(&bins.of_each(cx, |n| 1.0 / (n[0] * n[1]) as f32, 0.0), &inside);
+        let g = cx.expand(&g, &[regions, x[1], bins.per_region(), bins.samples()]);
+        samples.pixels(&cx.mul(&cx.reshape(&g, &[regions, x[1], points]), &share))
     };
     let index = cx.reshape(&cx.cast(&cx.x(2), cx.x_type(2), DType::I64), &[regions, 1]);
     let pixels = x[2] * x[3];

@@ -1,12 +1,13 @@
 //! Operators that move values without computing: reshapes, transposes, joins, broadcasts.
 
 use super::{Done, Rule, exact};
-use crate::grad::{Cx, refs};
+use crate::grad::Cx;
+use crate::graph::refs;
 
 pub(super) const RULES: &[Rule] = &[
     exact("Concat", concat),
     exact("DepthToSpace", depth_to_space),
-    exact("Expand", |cx| cx.give_first(cx.unbroadcast(&cx.gy(), cx.y_shape(0), cx.x_shape(0)))),
+    exact("Expand", |cx| cx.give_first(cx.unbroadcast(&cx.gy(), cx.y_shape(), cx.x_shape(0)))),
     exact("Flatten", reshape),
     exact("Reshape", reshape),
     exact("SpaceToDepth", |cx| in_blocks(cx, "DepthToSpace")),
@@ -52,7 +53,7 @@ fn split(cx: &Cx) -> Done {
 
 /// Each axis of the output is (repeat, size): sums over the repeats.
 fn tile(cx: &Cx) -> Done {
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let (x, y) = (cx.x_shape(0), cx.y_shape());
     let folded: Vec<i64> = x.iter().zip(y).flat_map(|(&x, &y)| [if x == 0 { 0 } else { y / x }, x]).collect();
     let axes: Vec<i64> = (0..x.len() as i64).map(|d| 2 * d).collect();
     cx.give_first(cx.reduce_sum(&cx.reshape(&cx.gy(), &folded), &axes, false))
@@ -63,7 +64,7 @@ fn depth_to_space(cx: &Cx) -> Done {
         return in_blocks(cx, "SpaceToDepth");
     }
     // CRD: input channels are (c, b, b), output pixels (h, b), (w, b).
-    let (b, x, y) = (cx.node.int("blocksize", 1), cx.x_shape(0), cx.y_shape(0));
+    let (b, x, y) = (cx.node.int("blocksize", 1), cx.x_shape(0), cx.y_shape());
     let g = cx.reshape(&cx.gy(), &[y[0], y[1], x[2], b, x[3], b]);
     cx.give_first(cx.reshape(&cx.transpose(&g, &[0, 1, 3, 5, 2, 4]), x))
 }

@@ -9,6 +9,7 @@
 //!
 //! [`Pass::StraightThrough`](crate::Pass) has the slope of a straight line instead.
 
+use super::norm::through_softmax;
 use super::shape::axis_of;
 use super::{Apply, Done, pass_through};
 use crate::grad::Cx;
@@ -26,14 +27,9 @@ const LINE_UNTIL: f32 = 0.1;
 /// Maximum mean distance of softmax's arguments from their mean; they are divided until it is reached.
 const SPREAD: f32 = 2.0;
 
-/// Input `i` as floats of the gradients' type. In softened passes, integers and booleans are numbers too.
-fn number(cx: &Cx, i: usize) -> String {
-    cx.cast(&cx.x(i), cx.x_type(i), cx.gy_type())
-}
-
 /// The output as floats of the gradients' type.
 fn result(cx: &Cx) -> String {
-    cx.cast(&cx.y(0), cx.y_type(0), cx.gy_type())
+    cx.cast(&cx.y(0), cx.y_type(), cx.gy_type())
 }
 
 /// m = max(|x|/until, 1): 1 where the operator has its own slope, rising where it saturates.
@@ -98,7 +94,7 @@ fn lean(cx: &Cx, d: &str) -> String {
 /// operator minus 2·LEAN·(√(1 + |x|) − 1).
 pub(super) fn bent(cx: &Cx, exact: Apply) -> Done {
     exact(cx)?;
-    let x = number(cx, 0);
+    let x = cx.x_as_float(0);
     let bend = cx.mul(&lean(cx, &x), &cx.neg(&cx.op("Sign", &[&x])));
     cx.give_first(cx.mul(&cx.gy(), &bend))
 }
@@ -139,7 +135,7 @@ pub(super) fn clip_line(cx: &Cx, exact: Apply) -> Done {
 
 /// 1 inside; outside, [`lean`] of the distance from the bound. With a single bound, as Relu.
 pub(super) fn clip(cx: &Cx, exact: Apply) -> Done {
-    let (x, gy) = (number(cx, 0), cx.gy());
+    let (x, gy) = (cx.x_as_float(0), cx.gy());
     let (low, high) = (cx.node.input(1), cx.node.input(2));
     if clips_nothing_or_moves(cx) {
         cx.own();
@@ -149,8 +145,8 @@ pub(super) fn clip(cx: &Cx, exact: Apply) -> Done {
     let slope = match (low, high) {
         (Some(_), None) | (None, Some(_)) => {
             let inwards = match low {
-                Some(_) => cx.sub(&x, &number(cx, 1)),
-                None => cx.sub(&number(cx, 2), &x),
+                Some(_) => cx.sub(&x, &cx.x_as_float(1)),
+                None => cx.sub(&cx.x_as_float(2), &x),
             };
             let lean = lean(cx, &inwards);
             cx.op("Where", &[&cx.less(&inwards, 0.0), &lean, &cx.sub(&one, &lean)])
@@ -171,7 +167,7 @@ pub(super) fn extreme(cx: &Cx, exact: Apply) -> Done {
         cx.own();
         return exact(cx);
     }
-    let lean = lean(cx, &cx.sub(&number(cx, 0), &number(cx, 1)));
+    let lean = lean(cx, &cx.sub(&cx.x_as_float(0), &cx.x_as_float(1)));
     let masks: Vec<String> = (0..2).map(|i| cx.equal(&cx.x(i), &cx.y(0))).collect();
     let count = cx.add(&masks[0], &masks[1]);
     for (i, mask) in masks.iter().enumerate().filter(|(i, _)| cx.wants(*i)) {
@@ -192,7 +188,7 @@ fn step(cx: &Cx, d: &str) -> String {
 
 /// Sign is twice as high as a step.
 pub(super) fn sign(cx: &Cx) -> Done {
-    cx.give_first(cx.mul(&cx.gy(), &cx.scale(&step(cx, &number(cx, 0)), 2.0)))
+    cx.give_first(cx.mul(&cx.gy(), &cx.scale(&step(cx, &cx.x_as_float(0)), 2.0)))
 }
 
 /// Gives the inputs of a comparison `slope` times the gradient, with opposite signs.
@@ -206,7 +202,7 @@ fn compared(cx: &Cx, rising: usize, g: &str) -> Done {
 }
 
 fn difference_step(cx: &Cx, rising: usize) -> Done {
-    let d = cx.sub(&number(cx, 0), &number(cx, 1));
+    let d = cx.sub(&cx.x_as_float(0), &cx.x_as_float(1));
     compared(cx, rising, &cx.mul(&cx.gy(), &step(cx, &d)))
 }
 
@@ -244,7 +240,7 @@ pub(super) fn not(cx: &Cx) -> Done {
 /// Xor, as a + b − 2ab.
 pub(super) fn xor(cx: &Cx) -> Done {
     for (i, other) in [(0, 1), (1, 0)] {
-        let slope = cx.sub(&cx.scalar(1.0), &cx.scale(&number(cx, other), 2.0));
+        let slope = cx.sub(&cx.scalar(1.0), &cx.scale(&cx.x_as_float(other), 2.0));
         cx.give(i, cx.mul(&cx.gy(), &slope));
     }
     Ok(())
@@ -257,7 +253,7 @@ pub(super) fn where_(cx: &Cx, exact: Apply) -> Done {
         cx.own();
         return Ok(());
     }
-    let g = cx.mul(&cx.gy(), &cx.sub(&number(cx, 1), &number(cx, 2)));
+    let g = cx.mul(&cx.gy(), &cx.sub(&cx.x_as_float(1), &cx.x_as_float(2)));
     cx.give_first(cx.cast(&g, cx.gy_type(), cx.gx_type(0)))
 }
 
@@ -275,10 +271,7 @@ fn cooled(cx: &Cx) -> (String, String, i64) {
 /// The Jacobian of softmax(x/τ). Hardmax is softmax at temperature 0.
 pub(super) fn softmax(cx: &Cx) -> Done {
     let (y, temperature, axis) = cooled(cx);
-    let gy = cx.gy();
-    let total = cx.reduce_sum(&cx.mul(&gy, &y), &[axis], true);
-    let g = cx.mul(&cx.sub(&gy, &total), &y);
-    cx.give_first(cx.div(&g, &temperature))
+    cx.give_first(cx.div(&through_softmax(cx, &y, axis), &temperature))
 }
 
 /// The Jacobian of τ·log softmax(x/τ).

@@ -1,6 +1,6 @@
 //! Attention in its different layouts, and rotary position embeddings.
 
-use super::{Attr, DAMAGED, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
+use super::{DAMAGED, DType, Done, Expansion, Node, Rewrite, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("Attention", 23, attention),
@@ -49,11 +49,12 @@ struct Scores {
 impl Core {
     /// True where a query attends to a key, by position only; `None` if all do.
     fn visible(&self, rw: &mut Rewrite, scores: &str) -> Option<String> {
-        let mut own = positions(rw, scores, -2, &[-1, 1]);
+        let (queries, all_keys) = (rw.dim(scores, -2), rw.dim(scores, -1));
+        let mut own = rw.counted(&queries, 1, &[-1, 1]);
         if let Some(offset) = &self.offset {
             own = rw.op("Add", &[&own, offset]);
         }
-        let key = positions(rw, scores, -1, &[1, -1]);
+        let key = rw.counted(&all_keys, 1, &[1, -1]);
         let mut all: Option<String> = None;
         let mut and = |rw: &mut Rewrite, seen: String| {
             all = Some(match all.take() {
@@ -86,12 +87,7 @@ impl Core {
 fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, Scores) {
     let scale = match core.scale {
         Some(scale) => rw.scalar(scale),
-        None => {
-            let size = rw.dim(q, -1);
-            let size = rw.push("Cast", &[&size], &[("to", (DType::F32.code() as i64).into())]);
-            let root = rw.op("Sqrt", &[&size]);
-            rw.op("Reciprocal", &[&root])
-        }
+        None => rw.inverse_root(q),
     };
     let q = rw.op("Mul", &[q, &scale]);
     let across = rw.transpose(k, &[0, 1, 3, 2]);
@@ -111,35 +107,22 @@ fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, 
             (bias, seen) => bias.or(seen),
         };
     }
-    let Some(bias) = bias else {
-        let weights = rw.push("Softmax", &[&scores], &[("axis", (-1i64).into())]);
-        let y = rw.op("MatMul", &[&weights, v]);
-        return (y, Scores { plain, bounded, biased: scores, weights });
+    let biased = bias.as_ref().map_or_else(|| scores.clone(), |bias| rw.op("Add", &[&scores, bias]));
+    let softmax = |rw: &mut Rewrite, x: &str| rw.push("Softmax", &[x], &[("axis", (-1i64).into())]);
+    let weights = match bias.filter(|_| core.zeros) {
+        None => softmax(rw, &biased),
+        Some(bias) => {
+            // Whether a query has no keys depends on the bias, which is mostly a constant.
+            let (last, never, zero) = (rw.ints(&[-1]), rw.scalar(f32::NEG_INFINITY), rw.scalar(0.0));
+            let most = rw.op("ReduceMax", &[&bias, &last]);
+            let blind = rw.op("Equal", &[&most, &never]);
+            let finite = rw.op("Where", &[&blind, &zero, &bias]);
+            let safe = rw.op("Add", &[&scores, &finite]);
+            let weights = softmax(rw, &safe);
+            rw.op("Where", &[&blind, &zero, &weights])
+        }
     };
-    let biased = rw.op("Add", &[&scores, &bias]);
-    if !core.zeros {
-        let weights = rw.push("Softmax", &[&biased], &[("axis", (-1i64).into())]);
-        return (rw.op("MatMul", &[&weights, v]), Scores { plain, bounded, biased, weights });
-    }
-    // Whether a query has no keys depends on the bias, which is mostly a constant.
-    let (last, never, zero) = (rw.ints(&[-1]), rw.scalar(f32::NEG_INFINITY), rw.scalar(0.0));
-    let most = rw.op("ReduceMax", &[&bias, &last]);
-    let blind = rw.op("Equal", &[&most, &never]);
-    let finite = rw.op("Where", &[&blind, &zero, &bias]);
-    let safe = rw.op("Add", &[&scores, &finite]);
-    let weights = rw.push("Softmax", &[&safe], &[("axis", (-1i64).into())]);
-    let weights = rw.op("Where", &[&blind, &zero, &weights]);
     (rw.op("MatMul", &[&weights, v]), Scores { plain, bounded, biased, weights })
-}
-
-/// 0, 1, … along dimension `axis` of `x`, reshaped to `shape`.
-fn positions(rw: &mut Rewrite, x: &str, axis: i64, shape: &[i64]) -> String {
-    let count = rw.dim(x, axis);
-    let none = rw.constant(Tensor::i64(&[0], &[]));
-    let count = rw.op("Reshape", &[&count, &none]);
-    let (zero, one) = (rw.constant(Tensor::i64(&[], &[0])), rw.constant(Tensor::i64(&[], &[1])));
-    let range = rw.op("Range", &[&zero, &count, &one]);
-    rw.reshape(&range, shape)
 }
 
 /// 0 if the mask is true, else −∞.
@@ -178,6 +161,20 @@ fn heads(node: &Node, attr: &str) -> Result<i64, String> {
     }
 }
 
+/// Puts the keys and values of earlier steps, inputs `past` and `past` + 1, in front of the new ones, and
+/// makes all of them outputs 1 and 2. Returns the length of the past.
+fn with_past(rw: &mut Rewrite, node: &Node, past: usize, new: [&mut String; 2]) -> Option<String> {
+    let mut length = None;
+    for (i, x) in new.into_iter().enumerate() {
+        if let Some(earlier) = node.input(past + i) {
+            length = Some(rw.dim(earlier, 2));
+            *x = rw.concat(&[earlier, x], 2);
+        }
+        rw.also(node, 1 + i, x);
+    }
+    length
+}
+
 /// Attention of versions 23 to 28.
 fn attention(rw: &mut Rewrite, node: &Node) -> Done {
     let (mut q, mut k, mut v) = (node.x(0)?, node.x(1)?, node.x(2)?);
@@ -191,17 +188,9 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         v = split_heads(rw, &v, nk);
         grouped = nq != nk;
     }
-    let mut offset = None;
-    for (i, x) in [(4, &mut k), (5, &mut v)] {
-        if let Some(past) = node.input(i) {
-            offset = Some(rw.dim(past, 2));
-            *x = rw.concat(&[past, x], 2);
-        }
-    }
-    rw.also(node, 1, &k);
-    rw.also(node, 2, &v);
+    let mut offset = with_past(rw, node, 4, [&mut k, &mut v]);
     let keys = node.input(6).map(|keys| {
-        let keys = rw.push("Cast", &[keys], &[("to", (DType::I64.code() as i64).into())]);
+        let keys = rw.cast(keys, DType::I64);
         rw.reshape(&keys, &[-1, 1, 1, 1])
     });
     if let (None, Some(keys)) = (&offset, &keys) {
@@ -228,14 +217,10 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         let never = rw.scalar(f32::NEG_INFINITY);
         rw.op("Pad", &[&bias, &pads, &never, &last])
     });
-    let scale = match node.attrs.get("scale") {
-        Some(Attr::Float(v)) => Some(*v),
-        _ => None,
-    };
     let window = |name: &str| Some(node.int(name, -1)).filter(|width| *width >= 0);
     let windows = [window("left_window_size"), window("right_window_size")];
     let core = Core {
-        scale,
+        scale: node.given_float("scale"),
         softcap: node.float("softcap", 0.0),
         causal: node.int("is_causal", 0) != 0,
         windows,
@@ -309,11 +294,7 @@ fn packed(rw: &mut Rewrite, node: &Node, product: String, bias: Option<&str>, pl
     let mut offset = None;
     if let Some(past) = node.input(places.past) {
         // Keys and values of earlier steps come first.
-        let mut before = |i: i64| {
-            let place = rw.constant(Tensor::i64(&[], &[i]));
-            rw.push("Gather", &[past, &place], &[("axis", 0i64.into())])
-        };
-        let (keys, values) = (before(0), before(1));
+        let (keys, values) = (rw.entry(past, 0, 0), rw.entry(past, 1, 0));
         offset = Some(rw.dim(&keys, 2));
         (k, v) = (rw.concat(&[&keys, &k], 2), rw.concat(&[&values, &v], 2));
     }
@@ -355,7 +336,7 @@ fn contrib_core(rw: &mut Rewrite, node: &Node, bias: Option<&str>, mask: Option<
 /// all but one fold away.
 fn unmasked(rw: &mut Rewrite, mask: &str, k: &str) -> String {
     let (zero, one, two) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[2]));
-    let mask = rw.push("Cast", &[mask], &[("to", i64::from(DType::I64.code()).into())]);
+    let mask = rw.cast(mask, DType::I64);
     let shape = rw.op("Shape", &[&mask]);
     let rank = rw.op("Shape", &[&shape]);
     let counts = rw.op("Equal", &[&rank, &one]);
@@ -371,7 +352,7 @@ fn unmasked(rw: &mut Rewrite, mask: &str, k: &str) -> String {
     let pads = rw.concat(&[&zero, &missing], 0);
     let starts = rw.op("Pad", &[&starts, &pads]);
     let [ends, starts] = [ends, starts].map(|x| rw.reshape(&x, &[-1, 1, 1, 1]));
-    let key = positions(rw, k, 2, &[1, 1, 1, -1]);
+    let key = rw.counted(&keys, 1, &[1, 1, 1, -1]);
     let (before, from) = (rw.op("Less", &[&key, &ends]), rw.op("GreaterOrEqual", &[&key, &starts]));
     let within = rw.op("And", &[&before, &from]);
     // From a value per key. If the mask has numbers of keys instead, this reads a mask of one row per entry,
@@ -414,15 +395,7 @@ fn multi_head(rw: &mut Rewrite, node: &Node) -> Done {
         }
     }
     let [q, mut k, mut v] = inputs.map(|x| split_heads_of_three(rw, &x, n));
-    let mut offset = None;
-    for (i, x) in [(6, &mut k), (7, &mut v)] {
-        if let Some(past) = node.input(i) {
-            offset = Some(rw.dim(past, 2));
-            *x = rw.concat(&[past, x], 2);
-        }
-    }
-    rw.also(node, 1, &k);
-    rw.also(node, 2, &v);
+    let offset = with_past(rw, node, 6, [&mut k, &mut v]);
     let mut core = contrib_core(rw, node, node.input(5), node.input(4), &k);
     core.offset = offset;
     let (y, scores) = attend(rw, &q, &k, &v, &core);
@@ -434,8 +407,7 @@ fn multi_head(rw: &mut Rewrite, node: &Node) -> Done {
 fn interleaved<const N: usize>(rw: &mut Rewrite, x: &str, heads: i64) -> [String; N] {
     let apart = rw.reshape(x, &[0, 0, heads, N as i64, -1]);
     std::array::from_fn(|i| {
-        let place = rw.constant(Tensor::i64(&[], &[i as i64]));
-        let one = rw.push("Gather", &[&apart, &place], &[("axis", 3i64.into())]);
+        let one = rw.entry(&apart, i as i64, 3);
         rw.reshape(&one, &[0, 0, -1])
     })
 }
@@ -489,13 +461,9 @@ fn own_rotary(rw: &mut Rewrite, node: &Node) -> Done {
     let first = rw.op("Equal", &[&count, &one]);
     let columns = rw.op("Where", &[&first, &one, &length]);
     let rows = rw.concat(&[&all, &columns], 0);
-    let positions = rw.push("Cast", &[&positions], &[("to", i64::from(DType::I64.code()).into())]);
+    let positions = rw.cast(&positions, DType::I64);
     let positions = rw.op("Reshape", &[&positions, &rows]);
-    let (zero, step) = (rw.constant(Tensor::i64(&[], &[0])), rw.constant(Tensor::i64(&[], &[1])));
-    let none = rw.constant(Tensor::i64(&[0], &[]));
-    let end = rw.op("Reshape", &[&length, &none]);
-    let counted = rw.op("Range", &[&zero, &end, &step]);
-    let counts = rw.push("Cast", &[&first], &[("to", i64::from(DType::I64.code()).into())]);
+    let (counted, counts) = (rw.counted(&length, 1, &[-1]), rw.cast(&first, DType::I64));
     let counted = rw.op("Mul", &[&counted, &counts]);
     let positions = rw.op("Add", &[&positions, &counted]);
     let place = [rw.op("Where", &[&split, &one, &length]), rw.op("Where", &[&split, &length, &one])];

@@ -1,17 +1,18 @@
 //! ONNX Runtime's own forms of standard operators, and products with packed weights.
 
-use super::{Attr, DAMAGED, DType, Done, Expansion, Node, Rewrite, Tensor, contrib};
+use super::versions::grid_mode;
+use super::{Attr, DAMAGED, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, refs};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("CDist", distances),
     contrib("ConvTransposeWithDynamicPads", conv_transpose).refuses("pads computed in the graph"),
     contrib("ExpandDims", |rw, node| {
         let axis = rw.reshape(&node.x(1)?, &[-1]);
-        let axis = rw.push("Cast", &[&axis], &[("to", (DType::I64.code() as i64).into())]);
+        let axis = rw.cast(&axis, DType::I64);
         rw.finish(node, "Unsqueeze", &[&node.x(0)?, &axis], &[])
     }),
     contrib("GatherND", |rw, node| {
-        let at = rw.push("Cast", &[&node.x(1)?], &[("to", (DType::I64.code() as i64).into())]);
+        let at = rw.cast(&node.x(1)?, DType::I64);
         rw.finish(node, "GatherND", &[&node.x(0)?, &at], &[])
     }),
     contrib("GridSample", grid_sample),
@@ -20,15 +21,12 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("Pad", |rw, node| {
         let mut inputs = vec![node.x(0)?, rw.reshape(&node.x(1)?, &[-1])];
         if let Some(value) = node.input(2) {
-            let none = rw.constant(Tensor::i64(&[0], &[]));
-            inputs.push(rw.op("Reshape", &[value, &none]));
+            inputs.push(rw.reshape(value, &[]));
         }
-        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-        rw.finish(node, "Pad", &inputs, &[("mode", node.str("mode", "constant").into())])
+        rw.finish(node, "Pad", &refs(&inputs), &[("mode", node.str("mode", "constant").into())])
     }),
     contrib("Trilu", |rw, node| {
-        let inputs: Vec<&str> = node.inputs.iter().map(String::as_str).collect();
-        rw.finish(node, "Trilu", &inputs, &[("upper", node.int("upper", 1).into())])
+        rw.finish(node, "Trilu", &refs(&node.inputs), &[("upper", node.int("upper", 1).into())])
     }),
     contrib("UnfoldTensor", unfold),
 ];
@@ -72,13 +70,9 @@ fn unfold(rw: &mut Rewrite, node: &Node) -> Done {
     let folded = rw.concat(&[&before, &length, &after], 0);
     let folded = rw.op("Reshape", &[&x, &folded]);
     // 0, step, … while a window fits.
-    let none = rw.constant(Tensor::i64(&[0], &[]));
     let less = rw.ints(&[size - 1]);
     let end = rw.op("Sub", &[&length, &less]);
-    let end = rw.op("Reshape", &[&end, &none]);
-    let (zero, by) = (rw.constant(Tensor::i64(&[], &[0])), rw.constant(Tensor::i64(&[], &[step])));
-    let starts = rw.op("Range", &[&zero, &end, &by]);
-    let starts = rw.reshape(&starts, &[-1, 1]);
+    let starts = rw.counted(&end, step, &[-1, 1]);
     let within = rw.constant(Tensor::i64(&[1, size], &(0..size).collect::<Vec<_>>()));
     let places = rw.op("Add", &[&starts, &within]);
     let windows = rw.push("Gather", &[&folded, &places], &[("axis", 1i64.into())]);
@@ -86,7 +80,7 @@ fn unfold(rw: &mut Rewrite, node: &Node) -> Done {
     let count = rw.dim(&starts, 0);
     let (front, width) = (rw.dims(&x, 0, Some(dim)), rw.ints(&[size]));
     let back = match dim {
-        -1 => none,
+        -1 => rw.ints(&[]),
         _ => rw.dims(&x, dim + 1, None),
     };
     let shape = rw.concat(&[&front, &count, &back, &width], 0);
@@ -94,13 +88,8 @@ fn unfold(rw: &mut Rewrite, node: &Node) -> Done {
 }
 
 fn grid_sample(rw: &mut Rewrite, node: &Node) -> Done {
-    let mode = match node.str("mode", "bilinear") {
-        "bilinear" => "linear",
-        "bicubic" => "cubic",
-        other => other,
-    };
     let attrs: [(&str, Attr); 3] = [
-        ("mode", mode.into()),
+        ("mode", grid_mode(node).into()),
         ("padding_mode", node.str("padding_mode", "zeros").into()),
         ("align_corners", node.int("align_corners", 0).into()),
     ];

@@ -145,12 +145,9 @@ pub(super) fn rename_all(node: &mut Node, rename: &dyn Fn(&str) -> String) {
     for name in node.inputs.iter_mut().chain(&mut node.outputs) {
         *name = rename(name);
     }
-    for attr in node.attrs.values_mut() {
-        if let Attr::Graph(g) = attr {
-            g.nodes.iter_mut().for_each(|n| rename_all(n, rename));
-            g.inputs.iter_mut().chain(&mut g.outputs).for_each(|v| v.name = rename(&v.name));
-            g.constants =
-                std::mem::take(&mut g.constants).into_iter().map(|(n, t)| (rename(&n), t)).collect();
-        }
+    for g in node.graphs_mut() {
+        g.nodes.iter_mut().for_each(|n| rename_all(n, rename));
+        g.inputs.iter_mut().chain(&mut g.outputs).for_each(|v| v.name = rename(&v.name));
+        g.constants = std::mem::take(&mut g.constants).into_iter().map(|(n, t)| (rename(&n), t)).collect();
     }
 }

@@ -58,10 +58,7 @@ fn conv(rw: &mut Rewrite, node: &Node) -> Done {
     if let Some(sum) = node.input(3) {
         y = rw.op("Add", &[&y, sum]);
     }
-    let given = match node.attrs.get("activation_params") {
-        Some(Attr::Floats(v)) => v.as_slice(),
-        _ => &[],
-    };
+    let given = node.floats("activation_params").unwrap_or_default();
     activation(rw, node, &y, |i| given.get(i).copied())
 }
 
@@ -70,12 +67,8 @@ fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
     let (a, b) = (node.x(0)?, node.x(1)?);
     let inputs: Vec<&str> = [a.as_str(), &b].into_iter().chain(node.input(2)).collect();
     let y = rw.push("Gemm", &inputs, &attrs);
-    activation(rw, node, &y, |i| {
-        match node.attrs.get(["activation_alpha", "activation_beta", "activation_gamma"][i]) {
-            Some(Attr::Float(v)) => Some(*v),
-            _ => None,
-        }
-    })
+    let names = ["activation_alpha", "activation_beta", "activation_gamma"];
+    activation(rw, node, &y, |i| node.given_float(names[i]))
 }
 
 /// Appends the activation that a node names, with its parameters.

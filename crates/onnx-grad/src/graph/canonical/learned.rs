@@ -1,6 +1,6 @@
 //! Operators of ai.onnx.ml that prepare or select features. Converters of scikit-learn append them to nets.
 
-use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, standard};
+use super::{DType, Done, Expansion, Node, Rewrite, Tensor, standard};
 
 const ML: &str = "ai.onnx.ml";
 
@@ -16,13 +16,13 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     learned("Binarizer", |rw, node| {
         let threshold = rw.scalar(node.float("threshold", 0.0));
         let above = rw.op("Greater", &[&node.x(0)?, &threshold]);
-        rw.finish(node, "Cast", &[&above], &[("to", float())])
+        rw.finish(node, "Cast", &[&above], &[("to", DType::F32.into())])
     }),
     learned("Normalizer", normalise),
     learned("Scaler", |rw, node| {
-        let mut y = rw.push("Cast", &[&node.x(0)?], &[("to", float())]);
+        let mut y = rw.cast(&node.x(0)?, DType::F32);
         for (attr, op) in [("offset", "Sub"), ("scale", "Mul")] {
-            if let Some(Attr::Floats(values)) = node.attrs.get(attr) {
+            if let Some(values) = node.floats(attr) {
                 let values = rw.constant(Tensor::f32(&[values.len() as i64], values));
                 y = rw.op(op, &[&y, &values]);
             }
@@ -31,12 +31,8 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     }),
 ];
 
-fn float() -> Attr {
-    i64::from(DType::F32.code()).into()
-}
-
 fn normalise(rw: &mut Rewrite, node: &Node) -> Done {
-    let x = rw.push("Cast", &[&node.x(0)?], &[("to", float())]);
+    let x = rw.cast(&node.x(0)?, DType::F32);
     let by = |p: i64| [("axis", (-1i64).into()), ("p", p.into())];
     match node.str("norm", "MAX") {
         "L1" => rw.finish(node, "LpNormalization", &[&x], &by(1)),

@@ -21,19 +21,14 @@ mod versions;
 
 pub use versions::OLDEST;
 
-use super::{Attr, DType, Graph, Node, OPSET, Tensor, Types, Value, precision};
+use super::sane::DAMAGED;
+use super::{Attr, DType, Graph, MICROSOFT, Node, OPSET, Tensor, Types, Value, precision, refs};
 use functions::Functions;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The newest supported version. Nobody has checked what later ones change.
 pub const NEWEST: i64 = 28;
-
-/// ONNX Runtime's own operator set.
-pub(crate) const MICROSOFT: &str = "com.microsoft";
-
-/// What to do about an impossible attribute.
-const DAMAGED: &str = "The file is damaged; export the model again";
 
 /// Error: why the node can't be expanded.
 type Done = Result<(), String>;
@@ -114,18 +109,7 @@ pub(super) fn rewrite(graph: &mut Graph) -> Done {
 fn rewrite_graph(graph: &mut Graph, version: i64, functions: &Functions, fresh: &mut usize) -> Done {
     let mut nodes = std::mem::take(&mut graph.nodes);
     drop_unread_masks(&mut nodes, &graph.outputs);
-    let mut rw = Rewrite {
-        nodes: Vec::with_capacity(nodes.len()),
-        constants: &mut graph.constants,
-        inputs: &graph.inputs,
-        functions,
-        types: None,
-        sequences: HashMap::new(),
-        elements: 0,
-        makers: Default::default(),
-        settled: Default::default(),
-        fresh,
-    };
+    let mut rw = Rewrite::new(&mut graph.constants, &graph.inputs, functions, None, fresh);
     for node in nodes {
         rw.node(node, version, 0)?;
     }
@@ -174,13 +158,32 @@ struct Makers {
     by_value: HashMap<String, usize>,
 }
 
-impl Rewrite<'_> {
+impl<'a> Rewrite<'a> {
+    fn new(
+        constants: &'a mut BTreeMap<String, Tensor>,
+        inputs: &'a [Value],
+        functions: &'a Functions,
+        types: Option<&'a Types>,
+        fresh: &'a mut usize,
+    ) -> Rewrite<'a> {
+        Rewrite {
+            nodes: Vec::new(),
+            constants,
+            inputs,
+            functions,
+            types,
+            sequences: HashMap::new(),
+            elements: 0,
+            makers: Default::default(),
+            settled: Default::default(),
+            fresh,
+        }
+    }
+
     /// Appends `node` in the canonical opset. `depth`: number of function calls around it.
     fn node(&mut self, mut node: Node, version: i64, depth: usize) -> Done {
-        for attr in node.attrs.values_mut() {
-            if let Attr::Graph(g) = attr {
-                rewrite_graph(g, version, self.functions, self.fresh)?;
-            }
+        for g in node.graphs_mut() {
+            rewrite_graph(g, version, self.functions, self.fresh)?;
         }
         if let Some(function) = self.functions.get(&node) {
             return functions::inline(self, &node, function, depth);
@@ -224,6 +227,10 @@ impl Rewrite<'_> {
     fn ints(&mut self, values: &[i64]) -> String {
         self.constant(Tensor::ints(values))
     }
+    /// An integer without dimensions.
+    fn int(&mut self, value: i64) -> String {
+        self.constant(Tensor::i64(&[], &[value]))
+    }
     /// Appends an operator; returns its output.
     fn op(&mut self, op: &str, inputs: &[&str]) -> String {
         self.push(op, inputs, &[])
@@ -256,6 +263,9 @@ impl Rewrite<'_> {
         let value = self.scalar(value);
         self.op("Mul", &[a, &value])
     }
+    fn cast(&mut self, x: &str, to: DType) -> String {
+        self.push("Cast", &[x], &[("to", to.into())])
+    }
     /// Dimensions `from`..`to` of a value's shape, as a list.
     fn dims(&mut self, x: &str, from: i64, to: Option<i64>) -> String {
         let mut attrs = vec![("start", Attr::Int(from))];
@@ -266,8 +276,42 @@ impl Rewrite<'_> {
     fn dim(&mut self, x: &str, i: i64) -> String {
         self.dims(x, i, (i != -1).then_some(i + 1))
     }
+    /// 1/√n, for n values along the last dimension.
+    fn inverse_root(&mut self, x: &str) -> String {
+        let size = self.dim(x, -1);
+        let size = self.cast(&size, DType::F32);
+        let root = self.op("Sqrt", &[&size]);
+        self.op("Reciprocal", &[&root])
+    }
+    /// Zeros of the type of a value.
+    fn zeros_like(&mut self, x: &str, shape: &str) -> String {
+        let zero = self.scalar(0.0);
+        let zero = self.op("CastLike", &[&zero, x]);
+        self.op("Expand", &[&zero, shape])
+    }
+    /// 0, `step`, … below `end`, which is a list of one; reshaped to `shape`.
+    fn counted(&mut self, end: &str, step: i64, shape: &[i64]) -> String {
+        let end = self.reshape(end, &[]);
+        let (zero, step) = (self.int(0), self.int(step));
+        let range = self.op("Range", &[&zero, &end, &step]);
+        self.reshape(&range, shape)
+    }
     fn concat(&mut self, parts: &[&str], axis: i64) -> String {
         self.push("Concat", parts, &[("axis", axis.into())])
+    }
+    /// Parts of given sizes along an axis.
+    fn split(&mut self, x: &str, sizes: &[i64], axis: i64) -> Vec<String> {
+        let parts: Vec<String> = sizes.iter().map(|_| self.name("part")).collect();
+        let sizes = self.ints(sizes);
+        let mut split = Node::new("Split", &[x, &sizes], "").with("axis", axis);
+        split.outputs.clone_from(&parts);
+        self.nodes.push(split);
+        parts
+    }
+    /// Entry `i` along an axis, without that axis.
+    fn entry(&mut self, x: &str, i: i64, axis: i64) -> String {
+        let place = self.int(i);
+        self.push("Gather", &[x, &place], &[("axis", axis.into())])
     }
     fn reshape(&mut self, x: &str, shape: &[i64]) -> String {
         let shape = self.ints(shape);
@@ -283,7 +327,7 @@ impl Rewrite<'_> {
         let shape = rw.op("Shape", &[x]);
         let one = rw.ints(&[1]);
         let (axis, zero) = (rw.op("Reshape", &[axis, &one]), rw.ints(&[0]));
-        let axis = rw.push("Cast", &[&axis], &[("to", 7i64.into())]);
+        let axis = rw.cast(&axis, DType::I64);
         let rank = rw.op("Size", &[&shape]);
         let counted = rw.op("Add", &[&axis, &rank]);
         let negative = rw.op("Less", &[&axis, &zero]);

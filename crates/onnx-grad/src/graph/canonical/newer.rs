@@ -1,6 +1,6 @@
 //! Operators that are newer than the canonical opset, except fused ones and normalisations.
 
-use super::{Attr, DAMAGED, DType, Done, Expansion, Graph, Node, Rewrite, Tensor, Value, contrib, standard};
+use super::{Attr, DAMAGED, DType, Done, Expansion, Graph, Node, Rewrite, Value, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("CausalConvWithState", 27, causal_conv).refuses("weights computed in the graph"),
@@ -31,15 +31,6 @@ pub(super) fn known(node: &Node) -> Done {
     }
 }
 
-/// 0, 1, … up to a size (a list of one), reshaped to `shape`.
-fn counted(rw: &mut Rewrite, size: &str, shape: &[i64]) -> String {
-    let none = rw.constant(Tensor::i64(&[0], &[]));
-    let size = rw.op("Reshape", &[size, &none]);
-    let (zero, one) = (rw.constant(Tensor::i64(&[], &[0])), rw.constant(Tensor::i64(&[], &[1])));
-    let range = rw.op("Range", &[&zero, &size, &one]);
-    rw.reshape(&range, shape)
-}
-
 /// Each output is the product of the inputs up to its position: of a copy of the axis with 1 at all others.
 fn cum_prod(rw: &mut Rewrite, node: &Node) -> Done {
     let x = node.x(0)?;
@@ -47,7 +38,7 @@ fn cum_prod(rw: &mut Rewrite, node: &Node) -> Done {
     let one = rw.ints(&[1]);
     let apart = rw.concat(&[&before, &one, &size, &after], 0);
     let copies = rw.op("Reshape", &[&x, &apart]);
-    let (of, with) = (counted(rw, &size, &[1, -1, 1, 1]), counted(rw, &size, &[1, 1, -1, 1]));
+    let (of, with) = (rw.counted(&size, 1, &[1, -1, 1, 1]), rw.counted(&size, 1, &[1, 1, -1, 1]));
     let (low, high) = if node.int("reverse", 0) == 0 { (with, of) } else { (of, with) };
     let compare = if node.int("exclusive", 0) == 0 { "LessOrEqual" } else { "Less" };
     let seen = rw.op(compare, &[&low, &high]);
@@ -63,7 +54,7 @@ fn cum_prod(rw: &mut Rewrite, node: &Node) -> Done {
 /// Writes the rows of an update into a cache, from an index on; each entry of the batch has its own index.
 fn tensor_scatter(rw: &mut Rewrite, node: &Node) -> Done {
     let (past, update) = (node.x(0)?, node.x(1)?);
-    let axis = rw.constant(Tensor::i64(&[], &[node.int("axis", -2)]));
+    let axis = rw.int(node.int("axis", -2));
     let [_, size, after] = rw.around(&past, &axis);
     let [_, rows, _] = rw.around(&update, &axis);
     let (batch, any) = (rw.dim(&past, 0), rw.ints(&[-1]));
@@ -72,10 +63,10 @@ fn tensor_scatter(rw: &mut Rewrite, node: &Node) -> Done {
         rw.op("Reshape", &[x, &shape])
     };
     let (folded, update) = (fold(&past, &size), fold(&update, &rows));
-    let mut at = counted(rw, &rows, &[1, 1, -1, 1]);
+    let mut at = rw.counted(&rows, 1, &[1, 1, -1, 1]);
     if let Some(index) = node.input(2) {
         let index = rw.reshape(index, &[-1, 1, 1, 1]);
-        let index = rw.push("Cast", &[&index], &[("to", 7i64.into())]);
+        let index = rw.cast(&index, DType::I64);
         at = rw.op("Add", &[&at, &index]);
     }
     match node.str("mode", "linear") {
@@ -126,9 +117,7 @@ fn linear_attention(rw: &mut Rewrite, node: &Node) -> Done {
             let (batch, all) = (rw.dim(&q, 0), rw.ints(&[heads]));
             let (keys, values) = (rw.dim(&q, -1), rw.dim(&scanned[2], -1));
             let shape = rw.concat(&[&batch, &all, &keys, &values], 0);
-            let zero = rw.scalar(0.0);
-            let zero = rw.op("CastLike", &[&zero, &q]);
-            rw.op("Expand", &[&zero, &shape])
+            rw.zeros_like(&q, &shape)
         }
     };
     let body = linear_step(rw, gated, delta);
@@ -148,12 +137,7 @@ fn linear_attention(rw: &mut Rewrite, node: &Node) -> Done {
     rw.nodes.push(scan);
     rw.also(node, 1, &last);
     let scale = match node.float("scale", 0.0) {
-        0.0 => {
-            let size = rw.dim(&q, -1);
-            let size = rw.push("Cast", &[&size], &[("to", i64::from(DType::F32.code()).into())]);
-            let root = rw.op("Sqrt", &[&size]);
-            rw.op("Reciprocal", &[&root])
-        }
+        0.0 => rw.inverse_root(&q),
         scale => rw.scalar(scale),
     };
     let scaled = rw.op("Mul", &[&read, &scale]);
@@ -205,9 +189,7 @@ fn causal_conv(rw: &mut Rewrite, node: &Node) -> Done {
         None => {
             let (batch, sizes) = (rw.dim(&x, 0), rw.ints(&[channels, kernel - 1]));
             let shape = rw.concat(&[&batch, &sizes], 0);
-            let zero = rw.scalar(0.0);
-            let zero = rw.op("CastLike", &[&zero, &x]);
-            rw.op("Expand", &[&zero, &shape])
+            rw.zeros_like(&x, &shape)
         }
     };
     let whole = rw.concat(&[&past, &x], 2);

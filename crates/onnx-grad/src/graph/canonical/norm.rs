@@ -54,7 +54,7 @@ fn rms(rw: &mut Rewrite, node: &Node) -> Done {
     } else {
         let shape = rw.op("Shape", &[&x]);
         let rank = rw.op("Size", &[&shape]);
-        let (from, one) = (rw.constant(Tensor::i64(&[], &[axis])), rw.constant(Tensor::i64(&[], &[1])));
+        let (from, one) = (rw.int(axis), rw.int(1));
         rw.op("Range", &[&from, &rank, &one])
     };
     let inverse = inverse_rms(rw, &x, &axes, node.float("epsilon", 1e-5));

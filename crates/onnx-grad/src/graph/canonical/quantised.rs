@@ -2,7 +2,7 @@
 //! QuantizeLinear, which is their definition. They sum integers exactly and round once; so does the float
 //! operator, apart from the last bits of its sum.
 
-use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
+use super::{Attr, DType, Done, Expansion, Node, Rewrite, contrib, refs, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("QLinearConv", 10, conv),
@@ -58,7 +58,7 @@ impl Rewrite<'_> {
     }
     /// A bias in int32, in units of the product of two scales.
     fn bias(&mut self, bias: &str, scales: [&str; 2]) -> String {
-        let float = self.push("Cast", &[bias], &[("to", (DType::F32.code() as i64).into())]);
+        let float = self.cast(bias, DType::F32);
         let unit = self.op("Mul", &scales);
         self.op("Mul", &[&float, &unit])
     }
@@ -76,15 +76,13 @@ fn plain_attributes(node: &Node) -> Vec<(&str, Attr)> {
 
 /// The operator of the same name in the standard set.
 fn plain(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
-    let inputs: Vec<&str> = node.inputs.iter().map(String::as_str).collect();
-    rw.finish(node, op, &inputs, &plain_attributes(node))
+    rw.finish(node, op, &refs(&node.inputs), &plain_attributes(node))
 }
 
 fn conv(rw: &mut Rewrite, node: &Node) -> Done {
     let (x, w) = (rw.numbers(node, 0, 1)?, rw.numbers(node, 3, 0)?);
-    let bias = node.input(8).map(str::to_string);
-    let bias = match bias {
-        Some(bias) => Some(rw.bias(&bias, [&node.x(1)?, &node.x(4)?])),
+    let bias = match node.input(8) {
+        Some(bias) => Some(rw.bias(bias, [&node.x(1)?, &node.x(4)?])),
         None => None,
     };
     let last = match node.int("channels_last", 0) {
@@ -131,7 +129,7 @@ fn global_average_pool(rw: &mut Rewrite, node: &Node) -> Done {
     let x = rw.numbers(node, 0, 1)?;
     let shape = rw.op("Shape", &[&x]);
     let rank = rw.op("Size", &[&shape]);
-    let one = rw.constant(Tensor::i64(&[], &[1]));
+    let one = rw.int(1);
     let end = rw.op("Sub", &[&rank, &one]);
     let axes = rw.op("Range", &[&one, &end, &one]);
     let y = rw.op("ReduceMean", &[&x, &axes]);
@@ -174,8 +172,7 @@ fn softmax(rw: &mut Rewrite, node: &Node) -> Done {
 fn concat(rw: &mut Rewrite, node: &Node) -> Done {
     let count = node.inputs.len().saturating_sub(2) / 3;
     let parts = (0..count).map(|k| rw.numbers(node, 2 + 3 * k, 1)).collect::<Result<Vec<_>, _>>()?;
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let y = rw.concat(&parts, node.int("axis", 1));
+    let y = rw.concat(&refs(&parts), node.int("axis", 1));
     rw.finish_quantised(node, &y, 0)
 }
 
@@ -183,10 +180,10 @@ fn concat(rw: &mut Rewrite, node: &Node) -> Done {
 fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
     let transposed = node.int("transB", 0) != 0;
     let (a, b) = (rw.numbers(node, 0, 1)?, rw.numbers(node, 3, if transposed { 0 } else { 1 })?);
-    let bias = match node.input(6).map(str::to_string) {
+    let bias = match node.input(6) {
         Some(bias) => {
             // Its unit has the factor alpha too.
-            let bias = rw.bias(&bias, [&node.x(1)?, &node.x(4)?]);
+            let bias = rw.bias(bias, [&node.x(1)?, &node.x(4)?]);
             Some(rw.scale(&bias, node.float("alpha", 1.0)))
         }
         None => None,
@@ -196,10 +193,10 @@ fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
         Some(bias) => rw.op("Add", &[&product, &bias]),
         None => product,
     };
-    if node.input(7).is_none() {
-        return rw.finish(node, "Identity", &[&y], &[]);
+    match node.input(7) {
+        Some(_) => rw.finish_quantised(node, &y, 7),
+        None => rw.finish(node, "Identity", &[&y], &[]),
     }
-    rw.finish_quantised(node, &y, 7)
 }
 
 fn add_bias(rw: &mut Rewrite, node: &Node, y: &str, i: usize) -> Done {

@@ -1,7 +1,7 @@
 //! Raises older versions of standard operators: attributes that became inputs, changed defaults, replaced
 //! operators.
 
-use super::{Done, Rewrite};
+use super::{Done, Rewrite, refs};
 use crate::graph::tensor;
 use crate::{Attr, DType, Node, Tensor, Value};
 
@@ -41,7 +41,7 @@ const CHANGES: &[(&[&str], i64, Raise)] = &[
             Some(Attr::Int(axis)) => axis,
             _ => 1,
         };
-        let axis = rw.constant(Tensor::i64(&[], &[axis]));
+        let axis = rw.int(axis);
         set_input(node, 2, axis);
         Ok(Raised::Changed)
     }),
@@ -95,7 +95,7 @@ const CHANGES: &[(&[&str], i64, Raise)] = &[
     }),
     (&["TopK"], 10, |rw, node| {
         if let Some(Attr::Int(k)) = node.attrs.remove("k") {
-            let k = rw.constant(Tensor::ints(&[k]));
+            let k = rw.ints(&[k]);
             set_input(node, 1, k);
         }
         Ok(Raised::Changed)
@@ -127,7 +127,7 @@ impl Rewrite<'_> {
     /// Sets input `i` from a list attribute, if the node has it.
     fn ints_to_input(&mut self, node: &mut Node, attr: &str, i: usize) {
         if let Some(Attr::Ints(v)) = node.attrs.remove(attr) {
-            let name = self.constant(Tensor::ints(&v));
+            let name = self.ints(&v);
             set_input(node, i, name);
         }
     }
@@ -138,7 +138,7 @@ impl Rewrite<'_> {
             _ => default,
         };
         if let Some(v) = value {
-            let name = self.constant(Tensor::f32(&[], &[v]));
+            let name = self.scalar(v);
             set_input(node, i, name);
         }
     }
@@ -228,13 +228,17 @@ fn flattened(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
 }
 
 fn grid_sample(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
-    let mode = match node.str("mode", "bilinear") {
+    *node = node.clone().with("mode", grid_mode(node));
+    Ok(Raised::Changed)
+}
+
+/// The mode of an older GridSample by its name of today.
+pub(super) fn grid_mode(node: &Node) -> &str {
+    match node.str("mode", "bilinear") {
         "bilinear" => "linear",
         "bicubic" => "cubic",
         other => other,
-    };
-    *node = node.clone().with("mode", mode);
-    Ok(Raised::Changed)
+    }
 }
 
 fn range(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
@@ -242,8 +246,7 @@ fn range(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     // ONNX Runtime accepts scalars only; some files have lists of one.
     for i in 0..node.inputs.len() {
         if !rw.constants.get(&node.inputs[i]).is_some_and(|t| t.shape.is_empty()) {
-            let none = rw.constant(Tensor::i64(&[0], &[]));
-            node.inputs[i] = rw.op("Reshape", &[&node.inputs[i], &none]);
+            node.inputs[i] = rw.reshape(&node.inputs[i], &[]);
         }
     }
     Ok(Raised::Changed)
@@ -278,9 +281,8 @@ fn dequantize(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
         Some(Attr::Int(to)) if to != 0 => to,
         _ => return Ok(Raised::Changed),
     };
-    let inputs: Vec<&str> = node.inputs.iter().map(String::as_str).collect();
     let attrs: Vec<(&str, Attr)> = node.attrs.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
-    let y = rw.push("DequantizeLinear", &inputs, &attrs);
+    let y = rw.push("DequantizeLinear", &refs(&node.inputs), &attrs);
     rw.finish(node, "Cast", &[&y], &[("to", to.into())])?;
     Ok(Raised::Written)
 }
@@ -335,7 +337,7 @@ fn scan_of_batch(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     let float = |name: &String| Value { name: name.clone(), dtype: DType::F32, shape: None };
     let of_item: Vec<String> = given.iter().map(|_| rw.name("item")).collect();
     let made: Vec<String> = node.outputs.iter().map(|_| rw.name("made")).collect();
-    let mut item = Node::new("Scan", &of_item.iter().map(String::as_str).collect::<Vec<_>>(), "");
+    let mut item = Node::new("Scan", &refs(&of_item), "");
     item.outputs = made.clone();
     for (name, value) in &node.attrs {
         let name = if name == "directions" { "scan_input_directions" } else { name };

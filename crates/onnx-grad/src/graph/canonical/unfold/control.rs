@@ -152,7 +152,7 @@ fn repeat(rw: &mut Rewrite, node: &Node) -> Done {
         if i >= MOST_NODES as i64 {
             return Err(format!("its steps are more than {MOST_NODES}. {INSTEAD}"));
         }
-        let number = rw.constant(Tensor::i64(&[], &[i]));
+        let number = rw.int(i);
         let inputs = [&[number, condition.clone()], state.as_slice()].concat();
         let outputs = rw.step(body, &inputs)?;
         if outputs.len() < 1 + carried + scanned.len() {

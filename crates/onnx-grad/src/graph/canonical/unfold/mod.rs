@@ -6,10 +6,10 @@ mod recurrent;
 mod sequences;
 
 use super::functions::Functions;
-use super::{Done, Expansion, Node, Rewrite};
+use super::{Done, Expansion, Node, Rewrite, refs};
 use crate::graph::sane::MOST_NODES;
 use crate::graph::{Graph, Types};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 const UNFOLDED: &[&[Expansion]] = &[control::EXPANSIONS, recurrent::EXPANSIONS, sequences::EXPANSIONS];
 
@@ -53,18 +53,7 @@ impl Graph {
         let mut changed = false;
         let nodes = std::mem::take(&mut graph.nodes);
         let functions = Functions::none();
-        let mut rw = Rewrite {
-            nodes: Vec::with_capacity(nodes.len()),
-            constants: &mut graph.constants,
-            inputs: &graph.inputs,
-            functions: &functions,
-            types: Some(types),
-            sequences: HashMap::new(),
-            elements: 0,
-            makers: Default::default(),
-            settled: Default::default(),
-            fresh: &mut fresh,
-        };
+        let mut rw = Rewrite::new(&mut graph.constants, &graph.inputs, &functions, Some(types), &mut fresh);
         for node in nodes {
             let on_path = node.reads().iter().any(|x| reached.contains(x));
             if on_path {
@@ -120,11 +109,7 @@ impl Rewrite<'_> {
     }
     /// Splits x along an axis into `count` slices without that axis.
     fn slices(&mut self, x: &str, axis: i64, count: i64) -> Vec<String> {
-        let parts: Vec<String> = (0..count).map(|_| self.name("step")).collect();
-        let sizes = self.ints(&vec![1; count as usize]);
-        let mut split = Node::new("Split", &[x, &sizes], "").with("axis", axis);
-        split.outputs = parts.clone();
-        self.nodes.push(split);
+        let parts = self.split(x, &vec![1; count as usize], axis);
         let axis = self.ints(&[axis]);
         parts.iter().map(|part| self.op("Squeeze", &[part, &axis])).collect()
     }
@@ -132,7 +117,6 @@ impl Rewrite<'_> {
     fn stack(&mut self, parts: &[String], axis: i64, output: &str) {
         let at = self.ints(&[axis]);
         let parts: Vec<String> = parts.iter().map(|part| self.op("Unsqueeze", &[part, &at])).collect();
-        let refs: Vec<&str> = parts.iter().map(String::as_str).collect();
-        self.nodes.push(Node::new("Concat", &refs, output).with("axis", axis));
+        self.nodes.push(Node::new("Concat", &refs(&parts), output).with("axis", axis));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Done, Expansion, Node, Rewrite};
 use crate::graph::canonical::standard;
-use crate::graph::{Attr, Tensor};
+use crate::graph::{Attr, DType, Tensor};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("GRU", 7, |rw, node| unfold(rw, node, &GRU)).refuses("more than 4096 steps"),
@@ -78,12 +78,7 @@ impl Cell {
 
     /// All gates of [batch, gates · hidden].
     fn gates(&self, rw: &mut Rewrite, all: &str, count: usize) -> Vec<String> {
-        let parts: Vec<String> = (0..count).map(|_| rw.name("gate")).collect();
-        let sizes = rw.ints(&vec![self.hidden; count]);
-        let mut split = Node::new("Split", &[all, &sizes], "").with("axis", 1);
-        split.outputs = parts.clone();
-        rw.nodes.push(split);
-        parts
+        rw.split(all, &vec![self.hidden; count], 1)
     }
 
     /// h · recurrent weights of a range of gates, with their bias.
@@ -148,12 +143,8 @@ fn activations(node: &Node, kind: &Kind, directions: usize) -> Result<Vec<Vec<Ac
     if names.len() != count {
         return Err(format!("names {} activations, expected {count}", names.len()));
     }
-    let list = |name: &str| match node.attrs.get(name) {
-        Some(Attr::Floats(v)) => v.clone(),
-        _ => vec![],
-    };
-    let (alphas, betas) = (list("activation_alpha"), list("activation_beta"));
-    let (mut alpha, mut beta) = (alphas.into_iter(), betas.into_iter());
+    let list = |name: &str| node.floats(name).unwrap_or_default().iter().copied();
+    let (mut alpha, mut beta) = (list("activation_alpha"), list("activation_beta"));
     let each = |name: String| {
         let (a, b) = match name.to_ascii_lowercase().as_str() {
             "affine" | "hardsigmoid" | "scaledtanh" => (alpha.next(), beta.next()),
@@ -228,14 +219,8 @@ fn lstm(rw: &mut Rewrite, cell: &Cell, x: &str, state: &State) -> Result<State, 
     Ok(State { h: rw.op("Mul", &[&output, &shown]), c })
 }
 
-/// Row `i` of a value, without its first axis.
-fn row(rw: &mut Rewrite, x: &str, i: i64) -> String {
-    let at = rw.constant(Tensor::i64(&[], &[i]));
-    rw.push("Gather", &[x, &at], &[("axis", 0i64.into())])
-}
-
 fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
-    let (x, weights, recurrent) = (node.x(0)?, node.x(1)?, node.x(2)?);
+    let (x, recurrent) = (node.x(0)?, node.x(2)?);
     let (shape, sizes) = (rw.shape(&x)?, rw.shape(&recurrent)?);
     let (&[steps, batch, _], &[directions, _, hidden]) = (shape.as_slice(), sizes.as_slice()) else {
         return Err(format!(
@@ -248,54 +233,15 @@ fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
     if !(1..=2).contains(&directions) {
         return Err(format!("has {directions} directions, expected 1 or 2"));
     }
-    let state = batch.checked_mul(hidden).filter(|values| (0..=MOST_STATE).contains(values));
-    let state =
-        state.ok_or_else(|| format!("its state has {batch} x {hidden} values, more than {MOST_STATE}"))?;
+    if batch.checked_mul(hidden).filter(|values| (0..=MOST_STATE).contains(values)).is_none() {
+        return Err(format!("its state has {batch} x {hidden} values, more than {MOST_STATE}"));
+    }
     let activations = activations(node, kind, directions as usize)?;
     let mut all: Vec<Vec<String>> = Vec::new();
     let mut last: Vec<State> = Vec::new();
     for (d, activations) in (0..directions).zip(activations) {
-        let reverse = node.str("direction", "forward") == "reverse" || d == 1;
-        let turned = |rw: &mut Rewrite, w: &str| {
-            let own = row(rw, w, d);
-            rw.transpose(&own, &[1, 0])
-        };
-        let (own, recurrent) = (turned(rw, &weights), turned(rw, &recurrent));
-        let (mut products, mut recurrent_bias) = (rw.op("MatMul", &[&x, &own]), None);
-        if let Some(bias) = node.input(3) {
-            let bias = row(rw, bias, d);
-            let (zero, middle, end) =
-                (rw.ints(&[0]), rw.ints(&[kind.gates * hidden]), rw.ints(&[2 * kind.gates * hidden]));
-            let first = rw.slice_last(&bias, &zero, &middle);
-            products = rw.op("Add", &[&products, &first]);
-            recurrent_bias = Some(rw.slice_last(&bias, &middle, &end));
-        }
-        let peepholes = node.input(7).map(|p| {
-            let own = row(rw, p, d);
-            [0, 1, 2].map(|i| {
-                let (from, to) = (rw.ints(&[i * hidden]), rw.ints(&[(i + 1) * hidden]));
-                rw.slice_last(&own, &from, &to)
-            })
-        });
-        let clip = match node.attrs.get("clip") {
-            Some(Attr::Float(bound)) => Some(*bound),
-            _ => None,
-        };
-        let variant = node.int("linear_before_reset", 0) != 0 || node.int("input_forget", 0) != 0;
-        let cell = Cell { hidden, recurrent, recurrent_bias, peepholes, activations, clip, variant };
-        let zeros = rw.constant(Tensor::f32(&[batch, hidden], &vec![0.0; state as usize]));
-        let mut first = |i: usize| match node.input(i) {
-            Some(given) => row(rw, given, d),
-            None => zeros.clone(),
-        };
-        let mut state = State { h: first(5), c: first(6) };
-        let parts = rw.slices(&products, 0, steps);
-        let mut shown = vec![String::new(); steps as usize];
-        for k in 0..steps {
-            let t = if reverse { steps - 1 - k } else { k };
-            let next = (kind.step)(rw, &cell, &parts[t as usize], &state)?;
-            (state, shown[t as usize]) = mask_step(rw, node, t, batch, state, next, &zeros);
-        }
+        let (cell, products) = cell(rw, node, kind, d, hidden, activations)?;
+        let (shown, state) = run(rw, node, kind, d, [steps, batch], &cell, &products)?;
         all.push(shown);
         last.push(state);
     }
@@ -310,14 +256,78 @@ fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
             .collect();
         rw.stack(&parts, 1, out);
     }
-    for (i, part) in [(1, 0), (2, 1)] {
-        if let Some(out) = node.output(i) {
-            let parts: Vec<String> =
-                last.iter().map(|s| if part == 0 { s.h.clone() } else { s.c.clone() }).collect();
+    let parts: [fn(State) -> String; 2] = [|state| state.h, |state| state.c];
+    for (i, part) in parts.into_iter().enumerate() {
+        if let Some(out) = node.output(1 + i) {
+            let parts: Vec<String> = last.iter().cloned().map(part).collect();
             rw.stack(&parts, 0, out);
         }
     }
     Ok(())
+}
+
+/// The cell of direction `d`, and the products of all inputs with its weights, [steps, batch, gates ·
+/// hidden].
+fn cell(
+    rw: &mut Rewrite,
+    node: &Node,
+    kind: &Kind,
+    d: i64,
+    hidden: i64,
+    activations: Vec<Activation>,
+) -> Result<(Cell, String), String> {
+    let mut turned = |i: usize| -> Result<String, String> {
+        let own = rw.entry(&node.x(i)?, d, 0);
+        Ok(rw.transpose(&own, &[1, 0]))
+    };
+    let (own, recurrent) = (turned(1)?, turned(2)?);
+    let (mut products, mut recurrent_bias) = (rw.op("MatMul", &[&node.x(0)?, &own]), None);
+    if let Some(bias) = node.input(3) {
+        let bias = rw.entry(bias, d, 0);
+        let (zero, middle, end) =
+            (rw.ints(&[0]), rw.ints(&[kind.gates * hidden]), rw.ints(&[2 * kind.gates * hidden]));
+        let first = rw.slice_last(&bias, &zero, &middle);
+        products = rw.op("Add", &[&products, &first]);
+        recurrent_bias = Some(rw.slice_last(&bias, &middle, &end));
+    }
+    let peepholes = node.input(7).map(|p| {
+        let own = rw.entry(p, d, 0);
+        [0, 1, 2].map(|i| {
+            let (from, to) = (rw.ints(&[i * hidden]), rw.ints(&[(i + 1) * hidden]));
+            rw.slice_last(&own, &from, &to)
+        })
+    });
+    let clip = node.given_float("clip");
+    let variant = node.int("linear_before_reset", 0) != 0 || node.int("input_forget", 0) != 0;
+    Ok((Cell { hidden, recurrent, recurrent_bias, peepholes, activations, clip, variant }, products))
+}
+
+/// All steps of direction `d`: what each shows, and the last state.
+fn run(
+    rw: &mut Rewrite,
+    node: &Node,
+    kind: &Kind,
+    d: i64,
+    [steps, batch]: [i64; 2],
+    cell: &Cell,
+    products: &str,
+) -> Result<(Vec<String>, State), String> {
+    let reverse = node.str("direction", "forward") == "reverse" || d == 1;
+    let values = vec![0.0; (batch * cell.hidden) as usize];
+    let zeros = rw.constant(Tensor::f32(&[batch, cell.hidden], &values));
+    let mut first = |i: usize| match node.input(i) {
+        Some(given) => rw.entry(given, d, 0),
+        None => zeros.clone(),
+    };
+    let mut state = State { h: first(5), c: first(6) };
+    let parts = rw.slices(products, 0, steps);
+    let mut shown = vec![String::new(); steps as usize];
+    for k in 0..steps {
+        let t = if reverse { steps - 1 - k } else { k };
+        let next = (kind.step)(rw, cell, &parts[t as usize], &state)?;
+        (state, shown[t as usize]) = mask_step(rw, node, t, batch, state, next, &zeros);
+    }
+    Ok((shown, state))
 }
 
 /// State and output of step t. If a sequence has already ended: its old state, and 0.
@@ -334,7 +344,7 @@ fn mask_step(
         return (next.clone(), next.h);
     };
     let lengths = rw.reshape(lengths, &[batch, 1]);
-    let lengths = rw.push("Cast", &[&lengths], &[("to", 7i64.into())]);
+    let lengths = rw.cast(&lengths, DType::I64);
     let at = rw.ints(&[t]);
     let inside = rw.op("Less", &[&at, &lengths]);
     let mut choose = |new: &str, old: &str| rw.op("Where", &[&inside, new, old]);

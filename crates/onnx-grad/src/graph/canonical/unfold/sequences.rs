@@ -5,8 +5,7 @@
 //! with known elements is rewritten without it. If positions or lengths are unknown, everything stays.
 
 use super::control::DEEPEST;
-use super::{Done, Expansion, Node, Rewrite, When};
-use crate::graph::Tensor;
+use super::{Done, Expansion, Node, Rewrite, When, refs};
 use crate::graph::canonical::standard;
 use crate::graph::sane::MOST_NODES;
 
@@ -125,7 +124,7 @@ fn element(rw: &mut Rewrite, node: &Node) -> Done {
 fn length(rw: &mut Rewrite, node: &Node) -> Done {
     match rw.elements(node, 0) {
         Some(elements) => {
-            let count = rw.constant(Tensor::i64(&[], &[elements.len() as i64]));
+            let count = rw.int(elements.len() as i64);
             rw.finish(node, "Identity", &[&count], &[])
         }
         None => {
@@ -143,10 +142,7 @@ fn join(rw: &mut Rewrite, node: &Node) -> Done {
             rw.stack(&elements, axis, out);
             Ok(())
         }
-        (Some(elements), _) => {
-            let parts: Vec<&str> = elements.iter().map(String::as_str).collect();
-            rw.finish(node, "Concat", &parts, &[("axis", axis.into())])
-        }
+        (Some(elements), _) => rw.finish(node, "Concat", &refs(&elements), &[("axis", axis.into())]),
         (None, _) => {
             rw.nodes.push(node.clone());
             Ok(())
@@ -187,11 +183,7 @@ fn split(rw: &mut Rewrite, node: &Node) -> Elements {
         _ => None,
     };
     let Some(lengths) = lengths.filter(|lengths| !lengths.is_empty()) else { return Ok(None) };
-    let mut parts: Vec<String> = lengths.iter().map(|_| rw.name("part")).collect();
-    let lengths = rw.ints(&lengths);
-    let mut split = Node::new("Split", &[&x, &lengths], "").with("axis", axis);
-    split.outputs.clone_from(&parts);
-    rw.nodes.push(split);
+    let mut parts = rw.split(&x, &lengths, axis);
     if node.input(1).is_none() && node.int("keepdims", 1) == 0 {
         let axis = rw.ints(&[axis]);
         parts = parts.iter().map(|part| rw.op("Squeeze", &[part, &axis])).collect();

@@ -1,0 +1,70 @@
+//! The gate and the comparison, through the command line: one verdict behind text, files and exit code.
+
+mod baseline;
+mod bounds;
+mod comparison;
+
+use crate::common::transcript::Transcript;
+use crate::common::{Temp, as_json, one_line, outcome, rendered, run};
+use crate::report_fixture::{report as fixture, warning};
+use audit::judge::quantity::{Needs, Quantity};
+use audit::judge::{breakdown, corruption, ladder, score, strong};
+use audit::record::{CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Robust, Score, ScoreName};
+use audit::threat::term::{TERMS, Term};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Writes a file, and returns its name.
+fn text(dir: &Temp, name: &str, content: impl AsRef<[u8]>) -> String {
+    dir.write(name, content);
+    name.into()
+}
+
+/// Writes a report, and returns the name of its file.
+fn save(dir: &Temp, name: &str, report: &Report) -> String {
+    text(dir, name, rendered(report, "json"))
+}
+
+/// The report with the strong search on all of its 60 queries, which leaves the first `left` of them correct.
+fn with_strong(mut report: Report, left: usize) -> Report {
+    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
+    let queries: Vec<String> =
+        report.outcomes.iter().filter(|o| o.attack == "ES").map(|o| o.query.clone()).collect();
+    assert_eq!(queries.len(), 60);
+    let found = queries.iter().enumerate().map(|(i, query)| Outcome {
+        members: Some(Vec::new()),
+        ..outcome("R1", query, hit(true), hit(i < left))
+    });
+    report.outcomes.extend(found);
+    let (attacks, scores) =
+        score::score(&report.outcomes, &report.skipped, &report.basis(), &ScoreName::ALL, report.seed);
+    report.scores.robust_r1 = strong::robust(&report.outcomes);
+    let all = scores.ars_strong.unwrap();
+    report.scores.ars_strong = Some(Score { withheld: false, ..all });
+    report.attacks.retain(|a| a.code != "R1");
+    report.attacks.extend(attacks.into_iter().find(|row| row.code == "R1"));
+    report
+}
+
+/// [`with_strong`] at 8/255, with a ladder of ε: the queries that fail do so from 2/255 on.
+fn with_ladder(name: &str, left: usize) -> Report {
+    let mut report = with_strong(fixture(1.2), left);
+    report.model.path = format!("{name}.onnx");
+    report.suite.eps = 8.0 / 255.0;
+    report.suite.ladder = Some(5);
+    for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1") {
+        let size = (o.after.hit == Some(false)).then_some(2.0 / 255.0);
+        o.linf = 2.0 / 255.0;
+        o.enough = Some(Enough { size, as_file: size, ..Enough::default() });
+    }
+    let found = ladder::ladder(&report);
+    report.scores.robust_r1.as_mut().unwrap().ladder = found;
+    report
+}
+
+/// The report with clean ranks: the first `wrong` of 201 queries find their class only as the second item.
+fn with_clean(mut report: Report, wrong: usize) -> Report {
+    report.benign.as_mut().unwrap().first = (0..201).map(|i| usize::from(i < wrong)).collect();
+    report.benign.as_mut().unwrap().r1 = 100.0 * (201 - wrong) as f64 / 201.0;
+    report
+}
