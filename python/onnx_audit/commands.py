@@ -81,7 +81,9 @@ def load(report: str | os.PathLike[str]) -> Report:
     such as ``metrics.json``.
     """
     if _is_other_format(Path(report)):
-        raise ValueError(f"{os.fspath(report)!r} has the name of another format; load reads reports, such as report.json")
+        raise ValueError(
+            f"{os.fspath(report)!r} has the name of another format; load reads reports, such as report.json"
+        )
     result = Report(Path(report).read_text(encoding="utf-8"))
     if "trials_file" not in result.json:
         return result

@@ -40,8 +40,8 @@ def fingerprint(model: str | os.PathLike[str]) -> str:
     """Returns a SHA-256 of a model: its file, its weights beside it, and the files that say how images are
     prepared.
 
-    Of a folder, all .onnx files in it count. Raises ``UsageError`` if there is none, and ``OSError`` if a file
-    can't be read.
+    Of a folder, all .onnx files in it count. Raises ``UsageError`` if there is none, and ``OSError`` if a
+    file can't be read.
     """
     path = Path(model)
     files = [path] if path.is_file() else sorted(path.glob("*.onnx")) + sorted(path.glob("onnx/*.onnx"))
@@ -99,8 +99,8 @@ def as_file(model: Any, example: Any = None) -> Iterator[str]:
         yield str(file)
 
 
-#: Largest size of the weights in bytes with which a model is one file: a protobuf message can't be larger than
-#: 2 GB, and the rest of the model is in it too.
+#: Largest size of the weights in bytes with which a model is one file: a protobuf message can't be larger
+#: than 2 GB, and the rest of the model is in it too.
 _ONE_FILE = 2**31 - 2**27
 
 
@@ -127,9 +127,8 @@ def save(model: Any, file: Path) -> None:
             weights.write(bytes(-weights.tell() % 4096))
             place = {"location": beside.name, "offset": weights.tell(), "length": len(raw)}
             weights.write(raw)
-            external = small.graph.initializer.add(
-                name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, data_location=type(tensor).EXTERNAL
-            )
+            external = small.graph.initializer.add(name=tensor.name, dims=tensor.dims)
+            external.data_type, external.data_location = tensor.data_type, tensor.EXTERNAL
             for key, value in place.items():
                 external.external_data.add(key=key, value=str(value))
     file.write_bytes(small.SerializeToString())

@@ -130,8 +130,8 @@ _WRITTEN = ("attacked_out", "cache", "journal", "save_baseline", "trials_out")
 
 
 def _key(arguments: dict[str, Any]) -> str:
-    """Returns a text that is the same for the same audit: the arguments, the program, and the state of all files
-    that they name.
+    """Returns a text that is the same for the same audit: the arguments, the program, and the state of all
+    files that they name.
     """
     program = str(binary.program())
     read = [value for name, value in arguments.items() if name not in _WRITTEN]
@@ -177,7 +177,8 @@ def _states(value: Any) -> list[list[Any]]:
             found = os.stat(path)
             if os.path.isdir(path):
                 with os.scandir(path) as entries:
-                    waiting += sorted(os.path.realpath(entry) if entry.is_symlink() else entry.path for entry in entries)
+                    inside = [os.path.realpath(e) if e.is_symlink() else e.path for e in entries]
+                waiting += sorted(inside)
         except OSError:
             # No path, such as the name of a suite; or a folder that can't be read.
             continue

@@ -68,8 +68,10 @@ def _task(name: str, words: list[str], places: dict[str, str], progress: Any) ->
             last = time.monotonic()
             progress.tell.remote(name, event["done"], event["total"])
 
-    # At once: a program that still saved its journal would hold it against the task's next try.
-    done = binary.run([*words, "--progress=json"], watch, orphan_signal=signal.SIGKILL)
+    # At once: a program that still saved its journal would hold it against the task's next try. Windows has
+    # no such signal.
+    at_once = getattr(signal, "SIGKILL", signal.SIGTERM)
+    done = binary.run([*words, "--progress=json"], watch, orphan_signal=at_once)
     if done.exit_code < 0 or done.exit_code in TRANSIENT:
         raise Retry(f"{name}: exit code {done.exit_code}: {done.message}")
     # A part that is not trustworthy is merged, if it was written: the merged report then has the finding.
@@ -114,12 +116,13 @@ def _run_all(tasks: dict[str, list[str]], places: dict[str, str], options: dict[
 
 
 def _same_run(folder: Path, settings: dict[str, Any]) -> None:
-    """Writes ``run.json``, the settings of a run, into the folder of its parts. If there are parts already, also
-    begun ones, compares the settings instead.
+    """Writes ``run.json``, the settings of a run, into the folder of its parts. If there are parts already,
+    also begun ones, compares the settings instead.
 
     Raises ``UsageError`` if they differ: the parts of two runs would be merged.
     """
     file = folder / "run.json"
+    advice = "Name another folder with --out, or remove it"
     if not any(folder.glob("part-*.json*")):
         draft = file.with_suffix(".partial")
         draft.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
@@ -129,8 +132,7 @@ def _same_run(folder: Path, settings: dict[str, Any]) -> None:
         earlier = dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as failure:
         raise UsageError(
-            f"{folder} has parts of a run, and its settings can't be read: {failure}. Name another folder with --out, "
-            "or remove it"
+            f"{folder} has parts of a run, and its settings can't be read: {failure}. {advice}"
         ) from None
     differ = [
         f"{name} {json.dumps(earlier.get(name))} there and {json.dumps(value)} here"
@@ -138,9 +140,7 @@ def _same_run(folder: Path, settings: dict[str, Any]) -> None:
         if earlier.get(name) != value
     ]
     if differ:
-        raise UsageError(
-            f"{folder} has the parts of another run: {'; '.join(differ)}. Name another folder with --out, or remove it"
-        )
+        raise UsageError(f"{folder} has the parts of another run: {'; '.join(differ)}. {advice}")
 
 
 def run(

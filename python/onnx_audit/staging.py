@@ -39,15 +39,15 @@ def _own_folder() -> Path:
     shared = stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or shared:
         raise UsageError(
-            f"{folder}: expected a folder of user {os.getuid()} that nobody else can write to. Remove it, or set "
-            "TMPDIR to another folder"
+            f"{folder}: expected a folder of user {os.getuid()} that nobody else can write to. Remove it, or "
+            "set TMPDIR to another folder"
         )
     return folder
 
 
 def _beside(system: Any, path: str) -> dict[str, dict[str, Any]]:
-    """Returns the files that may belong to the model at ``path``: what the store says of each, by the name that
-    it has beside the model.
+    """Returns the files that may belong to the model at ``path``: what the store says of each, by the name
+    that it has beside the model.
 
     Preprocessing is also read from the folder above, if the model's folder is called ``onnx``.
     """

@@ -42,7 +42,9 @@ def parent(tmp_path: Path):
         log, program = tmp_path / "log", tmp_path / "audit"
         program.write_text(PROGRAM.format(python=sys.executable, log=str(log)))
         program.chmod(0o755)
-        script = "from onnx_audit import binary; import threading\n"
+        # In the background, a shell has its programs ignore interrupts.
+        script = "import signal, threading; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        script += "from onnx_audit import binary\n"
         script += "threading.Thread(target=binary.run, args=[[]]).start()" if thread else "binary.run([])"
         child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "AUDIT_BIN": str(program)})
         started.append(child)
