@@ -66,12 +66,17 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     """Returns keyword arguments as flags of the command line.
 
     ``max_queries=50`` becomes ``--max-queries=50``. True gives a flag without a value; False and None omit
-    the flag. A list or tuple repeats the flag; a dictionary repeats it as ``key=value``:
-    ``fail_under={"robust_r1": 30}``.
+    the flag. A list or tuple repeats the flag, except for a height and a width: ``size=(256, 128)`` becomes
+    ``--size=256x128``. A dictionary repeats it as ``key=value``: ``fail_under={"robust_r1": 30}``. Arrays and
+    numbers of NumPy and PyTorch count as lists and numbers.
     """
     words: list[str] = []
     for name, value in values.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
+        # NumPy's True is not Python's.
+        value = _plain(value)
+        if name in _SIZES and isinstance(value, (list, tuple)) and len(value) == 2:
+            value = f"{value[0]}x{value[1]}"
         if value is None or value is False:
             continue
         if value is True:
@@ -81,8 +86,20 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     return words
 
 
+#: Flags whose value is a height and a width.
+_SIZES = ("size", "resize")
+
+
+def _plain(value: Any) -> Any:
+    """Returns arrays and numbers of NumPy, PyTorch and pandas as Python's lists and numbers."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def items(value: Any) -> list[Any]:
     """Returns the values of a flag: one for each time that it is repeated."""
+    value = _plain(value)
     if isinstance(value, Mapping):
         return [f"{key}={bound}" for key, bound in value.items()]
     return list(value) if isinstance(value, (list, tuple)) else [value]
@@ -91,16 +108,16 @@ def items(value: Any) -> list[Any]:
 def run(
     words: Iterable[str | os.PathLike[str]],
     watch: Callable[[Event], None] | None = None,
-    die_with_parent: bool = False,
+    orphan_signal: signal.Signals = signal.SIGTERM,
 ) -> Done:
     """Runs the program and returns its exit code and output.
 
     ``words`` are the arguments of the command line. ``watch`` is called with every event if the words contain
-    ``--progress=json``. ``die_with_parent`` kills the program when this process dies (Linux only), so a
-    restarted task never shares the journal with a process left over from the first try.
+    ``--progress=json``.
 
     An interrupt (Ctrl-C, or a notebook's stop button) is passed on to the program, which saves its journal
-    and exits.
+    and exits; a second one kills it. On Linux, the program gets ``orphan_signal`` when this process dies: by
+    default it saves its journal and exits. On other systems it runs on.
     """
     command = [str(program()), *(os.fspath(word) for word in words)]
     # Its own process group: otherwise a terminal interrupts both processes, and the program exits at once on a
@@ -111,7 +128,7 @@ def run(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=_killed_with(os.getpid()) if die_with_parent and sys.platform == "linux" else None,
+        preexec_fn=_signalled_after(os.getpid(), orphan_signal) if sys.platform == "linux" else None,
     )
     assert child.stdout is not None and child.stderr is not None
     printed: list[bytes] = []
@@ -132,8 +149,10 @@ def run(
         child.send_signal(signal.SIGINT if os.name != "nt" else signal.SIGTERM)
         try:
             child.wait(timeout=30)
-        except subprocess.TimeoutExpired:
+        except BaseException:
+            # Thirty seconds are over, or the user interrupts again.
             child.kill()
+            child.wait()
         raise
     finally:
         child.stderr.close()
@@ -143,17 +162,24 @@ def run(
     return Done(child.returncode, b"".join(printed).decode("utf-8", "replace"), message)
 
 
-def _killed_with(parent: int) -> Callable[[], None]:
-    """Returns a function for a child process to call first: it makes the child die with the process ``parent``."""
-    import ctypes
+def _signalled_after(parent: int, number: signal.Signals) -> Callable[[], None] | None:
+    """Returns a function for a child process to call first: it makes the system send the signal to the child
+    when the process ``parent`` dies. Returns None if this Python has no ctypes.
 
+    Linux sends it when the *thread* dies that started the child. ``run`` waits in this thread until the child
+    ends, so the thread dies earlier only with its process.
+    """
+    try:
+        import ctypes
+    except ImportError:
+        return None
     libc = ctypes.CDLL(None, use_errno=True)
     set_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 
     def begin() -> None:
-        libc.prctl(set_death_signal, signal.SIGKILL)
+        libc.prctl(set_death_signal, int(number))
         if os.getppid() != parent:  # The parent died before the call of prctl.
-            os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(1)
 
     return begin
 

@@ -19,6 +19,15 @@ from .report import Comparison, Report, _Saved
 AnyReport = Report | str | os.PathLike[str]
 
 
+#: Ends of names by which the program writes JSON that is no report.
+_OTHER_FORMATS = (".metrics.json", ".cdx.json", ".intoto.json")
+
+
+def _is_other_format(file: Path) -> bool:
+    """Whether the program writes JSON that is no report under this name; the end alone may be the name."""
+    return f".{file.name}".lower().endswith(_OTHER_FORMATS)
+
+
 def audit(
     model: Any,
     data: str | os.PathLike[str] | None = None,
@@ -46,8 +55,11 @@ def audit(
         path = stack.enter_context(as_file(model, example))
         folder = stack.enter_context(TemporaryDirectory(prefix="onnx-audit-"))
         file = Path(folder) / "report.json" if report is None else Path(report)
-        if file.suffix != ".json":
-            raise ValueError(f"report={os.fspath(file)!r}: expected a name that ends in .json. Report.save writes other formats")
+        if file.suffix != ".json" or _is_other_format(file):
+            raise ValueError(
+                f"report={os.fspath(file)!r}: expected a name that ends in .json, but not in "
+                f"{', '.join(_OTHER_FORMATS)}. Report.save writes other formats"
+            )
         old_time = file.stat().st_mtime_ns if file.exists() else None
         words = ["run", path, f"--suite={os.fspath(suite)}", "--progress=json", f"--report={file}"]
         if data is not None:
@@ -65,8 +77,13 @@ def load(report: str | os.PathLike[str]) -> Report:
     """Reads a saved report (.json).
 
     The trials of a report that was written with ``trials_out`` are read from their own file. Raises
-    ``UsageError`` if that file is missing or has changed.
+    ``UsageError`` if that file is missing or has changed, and ``ValueError`` for the name of another format,
+    such as ``metrics.json``.
     """
+    if _is_other_format(Path(report)):
+        raise ValueError(
+            f"{os.fspath(report)!r} has the name of another format; load reads reports, such as report.json"
+        )
     result = Report(Path(report).read_text(encoding="utf-8"))
     if "trials_file" not in result.json:
         return result

@@ -2,14 +2,72 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from .errors import UsageError
+
+#: Files beside a model that say how images are prepared; crates/audit-model/src/exported.rs reads them.
+PREPROCESSING = ("preprocessor_config.json", "open_clip_config.json", "config.json")
+
+
+def card_names(model: str) -> tuple[str, ...]:
+    """Returns the names of the files beside the model file ``model`` from which ``audit`` takes preprocessing
+    and metric, if they exist: its card first.
+    """
+    return (Path(model).with_suffix(".yaml").name, *PREPROCESSING)
+
+
+#: Ends of the names of files with weights of a model.
+WEIGHTS = (".data", "_data", ".bin", ".weights")
+
+
+def weight_names(model: bytes, names: Iterable[str]) -> list[str]:
+    """Returns those of ``names``, of files beside a model, in which the model has weights. ``model`` are the
+    bytes of its .onnx file, which has the names of these files.
+    """
+    return [name for name in names if name.endswith(WEIGHTS) and name.encode() in model]
+
+
+def fingerprint(model: str | os.PathLike[str]) -> str:
+    """Returns a SHA-256 of a model: its file, its weights beside it, and the files that say how images are
+    prepared.
+
+    Of a folder, all .onnx files in it count. Raises ``UsageError`` if there is none, and ``OSError`` if a
+    file can't be read.
+    """
+    path = Path(model)
+    files = [path] if path.is_file() else sorted(path.glob("*.onnx")) + sorted(path.glob("onnx/*.onnx"))
+    if not files:
+        raise UsageError(f"{path}: expected an .onnx file, or a folder with one, found none")
+    whole = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        folder = file.parent
+        cards = [folder / name for name in card_names(file.name)]
+        if folder.name == "onnx":
+            cards += [folder.parent / name for name in PREPROCESSING]
+        names = sorted(entry.name for entry in folder.iterdir())
+        for each in [*cards, *(folder / name for name in weight_names(content, names))]:
+            if each.is_file():
+                whole.update(f"{each.name}\0".encode() + _sha256(each))
+        whole.update(hashlib.sha256(content).digest())
+    return whole.hexdigest()
+
+
+def _sha256(file: Path) -> bytes:
+    whole = hashlib.sha256()
+    with open(file, "rb") as content:
+        while block := content.read(1 << 20):
+            whole.update(block)
+    return whole.digest()
 
 
 @contextmanager
@@ -30,8 +88,7 @@ def as_file(model: Any, example: Any = None) -> Iterator[str]:
             # The name may be a path, and a file name holds 255 bytes: 60 letters of 4 bytes fit.
             name = re.sub(r"[^\w.-]+", "_", model.graph.name)[:60].strip(".") or "model"
             file = Path(folder) / f"{name}.onnx"
-            # A protobuf message can't be larger than 2 GB.
-            onnx.save(model, file, save_as_external_data=model.ByteSize() >= 2**31)
+            save(model, file)
         elif torch is not None and isinstance(model, torch.nn.Module):
             file = Path(folder) / f"{type(model).__name__}.onnx"
             export(model, example, file)
@@ -40,6 +97,56 @@ def as_file(model: Any, example: Any = None) -> Iterator[str]:
                 f"expected a path, an onnx.ModelProto or a torch.nn.Module as model, found {type(model).__name__}"
             )
         yield str(file)
+
+
+#: Largest size of the weights in bytes with which a model is one file: a protobuf message can't be larger
+#: than 2 GB, and the rest of the model is in it too.
+_ONE_FILE = 2**31 - 2**27
+
+
+def save(model: Any, file: Path) -> None:
+    """Writes an ``onnx.ModelProto``, which is not changed. Weights that are too large for one file go to a
+    second one beside it, ``.onnx.data``.
+
+    ``onnx.save`` would take the weights out of the caller's model, and can't tell the size of a large one.
+    """
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= _ONE_FILE:
+        file.write_bytes(model.SerializeToString())
+        return
+    small = _copy(model, without="graph")
+    small.graph.CopyFrom(_copy(model.graph, without="initializer"))
+    beside = file.with_name(f"{file.name}.data")
+    with open(beside, "wb") as weights:
+        for tensor in model.graph.initializer:
+            raw = tensor.raw_data
+            # Shapes and other small constants stay in the model: shape inference reads them there.
+            if len(raw) < 1024:
+                small.graph.initializer.append(tensor)
+                continue
+            # Pages of memory, so that the file can be mapped.
+            weights.write(bytes(-weights.tell() % 4096))
+            place = {"location": beside.name, "offset": weights.tell(), "length": len(raw)}
+            weights.write(raw)
+            external = small.graph.initializer.add(name=tensor.name, dims=tensor.dims)
+            external.data_type, external.data_location = tensor.data_type, tensor.EXTERNAL
+            for key, value in place.items():
+                external.external_data.add(key=key, value=str(value))
+    file.write_bytes(small.SerializeToString())
+
+
+def _copy(message: Any, without: str) -> Any:
+    """Returns a copy of a protobuf message without one of its fields."""
+    copy = type(message)()
+    for field, value in message.ListFields():
+        if field.name == without:
+            continue
+        if hasattr(value, "extend"):
+            getattr(copy, field.name).extend(value)
+        elif hasattr(value, "CopyFrom"):
+            getattr(copy, field.name).CopyFrom(value)
+        else:
+            setattr(copy, field.name, value)
+    return copy
 
 
 def export(model: Any, example: Any, file: str | os.PathLike[str]) -> None:

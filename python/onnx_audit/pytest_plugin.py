@@ -22,6 +22,7 @@ import pytest
 from . import binary
 from .commands import audit, load
 from .errors import AuditError
+from .model import PREPROCESSING, WEIGHTS, card_names
 from .report import Report
 
 #: Arguments of the marker that are lower bounds, and their metrics in gates.
@@ -84,7 +85,8 @@ def _audited(config: pytest.Config, **arguments: Any) -> tuple[Report, str | Non
             draft = file.with_suffix(".draft.json")
             message = ""
             try:
-                audit(**arguments, report=draft, progress=False)
+                # An audit that was interrupted in this session has left its journal.
+                audit(**({"resume": True} | arguments), report=draft, progress=False)
             except AuditError as problem:
                 # Without a report nothing is known about the model: pytest shows the exception.
                 if problem.report is None:
@@ -99,8 +101,8 @@ def _audited(config: pytest.Config, **arguments: Any) -> tuple[Report, str | Non
 def _shared(config: pytest.Config, arguments: dict[str, Any]) -> Iterator[Path]:
     """Context manager that locks and returns the file for the report of these arguments.
 
-    All workers of a session use the same file, one at a time. Models in memory have a new file for each
-    audit, because nothing identifies them.
+    All workers of a session use the same file, one at a time. Another file of the same name gets another
+    report. Models in memory have a new file for each audit, because nothing identifies them.
     """
     factory = config._tmp_path_factory  # type: ignore[attr-defined]
     base: Path = factory.getbasetemp()
@@ -109,7 +111,7 @@ def _shared(config: pytest.Config, arguments: dict[str, Any]) -> Iterator[Path]:
         base = base.parent
     folder = base / "onnx-audit"
     folder.mkdir(exist_ok=True)
-    text = json.dumps(arguments, sort_keys=True, default=str) if shareable else os.urandom(16).hex()
+    text = _key(arguments) if shareable else os.urandom(16).hex()
     file = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     try:
         import fcntl
@@ -121,6 +123,67 @@ def _shared(config: pytest.Config, arguments: dict[str, Any]) -> Iterator[Path]:
         # The system releases the lock even if the worker is killed.
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield file
+
+
+#: Flags with files and folders that an audit writes: their state says nothing about the next one.
+_WRITTEN = ("attacked_out", "cache", "journal", "save_baseline", "trials_out")
+
+
+def _key(arguments: dict[str, Any]) -> str:
+    """Returns a text that is the same for the same audit: the arguments, the program, and the state of all
+    files that they name.
+    """
+    program = str(binary.program())
+    read = [value for name, value in arguments.items() if name not in _WRITTEN]
+    beside = [_beside(arguments.get(name)) for name in ("model", "surrogate")]
+    words = json.dumps(arguments, sort_keys=True, default=str)
+    return json.dumps([words, os.getcwd(), program, _states([program, *read, *beside])])
+
+
+def _beside(model: Any) -> list[str]:
+    """Returns the paths of files beside a model that may belong to it: card, preprocessing and weights."""
+    if not isinstance(model, (str, os.PathLike)) or not os.path.isfile(model):
+        return []
+    path = Path(os.fspath(model)).absolute()
+    above = path.parent.parent if path.parent.name == "onnx" else path.parent
+    files = [path.parent / name for name in card_names(path.name)] + [above / name for name in PREPROCESSING]
+    files += sorted(entry for entry in path.parent.iterdir() if entry.name.endswith(WEIGHTS))
+    return [str(file) for file in files]
+
+
+def _states(value: Any) -> list[list[Any]]:
+    """Returns path, size, time of change and inode of every file that a value names, and of every file in a
+    folder that it names.
+    """
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [state for item in value for state in _states(item)]
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        return []
+    states: list[list[Any]] = []
+    seen: set[str] = set()
+    try:
+        waiting = [os.path.realpath(value)]
+    except ValueError:
+        return []
+    while waiting:
+        path = waiting.pop()
+        # A link may lead back to a folder above it.
+        if path in seen:
+            continue
+        seen.add(path)
+        try:
+            found = os.stat(path)
+            if os.path.isdir(path):
+                with os.scandir(path) as entries:
+                    inside = [os.path.realpath(e) if e.is_symlink() else e.path for e in entries]
+                waiting += sorted(inside)
+        except OSError:
+            # No path, such as the name of a suite; or a folder that can't be read.
+            continue
+        states.append([path, found.st_size, found.st_mtime_ns, found.st_ino])
+    return states
 
 
 _PLAIN = (str, int, float, bool, type(None), os.PathLike, dict, list, tuple)

@@ -8,7 +8,9 @@ command continues, and skips finished parts. docs/engines.md lists the requireme
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,7 +18,8 @@ from typing import Any
 
 from . import binary
 from .commands import load
-from .errors import AuditError, Incomplete, error
+from .errors import AuditError, Incomplete, UsageError, error
+from .model import fingerprint
 from .staging import staged
 
 try:
@@ -65,7 +68,10 @@ def _task(name: str, words: list[str], places: dict[str, str], progress: Any) ->
             last = time.monotonic()
             progress.tell.remote(name, event["done"], event["total"])
 
-    done = binary.run([*words, "--progress=json"], watch, die_with_parent=True)
+    # At once: a program that still saved its journal would hold it against the task's next try. Windows has
+    # no such signal.
+    at_once = getattr(signal, "SIGKILL", signal.SIGTERM)
+    done = binary.run([*words, "--progress=json"], watch, orphan_signal=at_once)
     if done.exit_code < 0 or done.exit_code in TRANSIENT:
         raise Retry(f"{name}: exit code {done.exit_code}: {done.message}")
     # A part that is not trustworthy is merged, if it was written: the merged report then has the finding.
@@ -109,6 +115,34 @@ def _run_all(tasks: dict[str, list[str]], places: dict[str, str], options: dict[
             ray.cancel(reference, force=True)
 
 
+def _same_run(folder: Path, settings: dict[str, Any]) -> None:
+    """Writes ``run.json``, the settings of a run, into the folder of its parts. If there are parts already,
+    also begun ones, compares the settings instead.
+
+    Raises ``UsageError`` if they differ: the parts of two runs would be merged.
+    """
+    file = folder / "run.json"
+    advice = "Name another folder with --out, or remove it"
+    if not any(folder.glob("part-*.json*")):
+        draft = file.with_suffix(".partial")
+        draft.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        draft.replace(file)
+        return
+    try:
+        earlier = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as failure:
+        raise UsageError(
+            f"{folder} has parts of a run, and its settings can't be read: {failure}. {advice}"
+        ) from None
+    differ = [
+        f"{name} {json.dumps(earlier.get(name))} there and {json.dumps(value)} here"
+        for name, value in settings.items()
+        if earlier.get(name) != value
+    ]
+    if differ:
+        raise UsageError(f"{folder} has the parts of another run: {'; '.join(differ)}. {advice}")
+
+
 def run(
     model: str,
     out: str | os.PathLike[str],
@@ -132,10 +166,24 @@ def run(
     ``retries`` times, and continues from its journal. ``reports`` are further files to write the report to.
 
     Raises the exception of the exit code, and ``Incomplete`` if a part fails more often than ``retries``
-    allows. ``NotTrustworthy`` has the report if one was written.
+    allows. ``NotTrustworthy`` has the report if one was written. Raises ``UsageError`` if ``out`` has the
+    parts of another model, of other images, or with other flags.
     """
     folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        sha256 = fingerprint(staged(model))
+    except OSError as failure:
+        raise UsageError(f"model {model}: {failure}") from failure
+    settings = {
+        "version": binary.checked(["--version"]).partition("\n")[0],
+        "model_sha256": sha256,
+        "data": data,
+        "flags": flags or [],
+        "embed_flags": embed_flags or [],
+        "parts": parts,
+    }
+    _same_run(folder, settings)
     places = {"": model} | ({"--data": data} if data is not None else {})
     machine = ["--ep=cuda"] if gpus else ["--ep=cpu", f"--threads={max(1, int(cpus))}"]
     options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries}
@@ -152,7 +200,7 @@ def run(
         binary.checked(["merge", *map(str, files.values()), "-o", str(gallery)])
         for file in files.values():
             file.unlink()
-    results = {f"hash:{i}/{parts}": folder / f"part-{i}.json" for i in range(1, parts + 1)}
+    results = {f"hash:{i}/{parts}": folder / f"part-{i}-of-{parts}.json" for i in range(1, parts + 1)}
     shared = ["run", *machine, *(embed_flags or []), *(flags or []), "--gallery-cache", str(gallery), "--resume"]
     tasks = {
         f"part {part}": [*shared, "--partition", part, "-o", str(file)] for part, file in results.items() if not file.exists()

@@ -36,6 +36,22 @@ def test_flags_are_those_of_the_command_line():
     ]
 
 
+def test_arguments_may_be_arrays_and_pairs():
+    numpy = pytest.importorskip("numpy")
+    found = binary.flags(
+        {
+            **{"mean": numpy.array([0.5, 0.25]), "std": [numpy.float64(0.5)], "max_queries": numpy.int64(5)},
+            **{"resume": numpy.True_, "quiet": numpy.False_, "size": (28, 32), "resize": numpy.array([40, 40])},
+            **{"range": (0, 1), "fail_under": {"ars": numpy.float64(0.5)}},
+        }
+    )
+    assert found == [
+        *["--mean=0.5", "--mean=0.25", "--std=0.5", "--max-queries=5", "--resume", "--size=28x32", "--resize=40x40"],
+        *["--range=0", "--range=1", "--fail-under=ars=0.5"],
+    ]
+    assert binary.flags({"size": 224, "resize": "256x128"}) == ["--size=224", "--resize=256x128"]
+
+
 def test_an_audit_is_the_program_s(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
     """The command line gives the same report, except for timing and command."""
     file = tmp_path / "report.json"
@@ -135,8 +151,12 @@ def test_notebooks_show_the_program_s_page(report: onnx_audit.Report):
 def test_a_report_is_saved_and_loaded(plain: Path, images: Path, tmp_path: Path):
     report = onnx_audit.audit(plain, images, report=tmp_path / "r.json", **QUICK)
     assert onnx_audit.load(tmp_path / "r.json").json == report.json
-    with pytest.raises(ValueError, match=r"ends in \.json"):
-        onnx_audit.audit(plain, images, report=tmp_path / "r.html", **QUICK)
+    for name in ("r.html", "r.metrics.json", "metrics.json", "r.cdx.json", "r.intoto.json"):
+        with pytest.raises(ValueError, match=r"ends in \.json"):
+            onnx_audit.audit(plain, images, report=tmp_path / name, **QUICK)
+    report.save(tmp_path / "r.metrics.json")
+    with pytest.raises(ValueError, match=r"r\.metrics\.json.* has the name of another format"):
+        onnx_audit.load(tmp_path / "r.metrics.json")
 
 
 def test_a_report_is_loaded_with_its_trials(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
@@ -298,6 +318,35 @@ def test_the_name_of_a_graph_chooses_no_folder(plain: Path, tmp_path: Path):
             assert [*file.parent.iterdir()] == [file] and onnx.load(file) == model
             assert re.fullmatch(r"\w[\w.-]*\.onnx", file.name), name
         assert not file.parent.exists() and not any(tmp_path.iterdir())
+
+
+def test_a_model_in_memory_may_be_larger_than_a_file(
+    plain: Path, images: Path, report: onnx_audit.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its weights go to a second file. The limit of 2 GB is lowered here."""
+    onnx = pytest.importorskip("onnx")
+    from onnx_audit import model as models
+
+    monkeypatch.setattr(models, "_ONE_FILE", 10_000)
+    model = onnx.load(plain)
+    model.metadata_props.add(key="a", value="b")
+    before = model.SerializeToString()
+    with models.as_file(model) as path:
+        file, beside = Path(path), Path(f"{path}.data")
+        assert sorted(file.parent.iterdir()) == [file, beside]
+        assert file.stat().st_size < 5000 < beside.stat().st_size
+        written = onnx.load(file)
+        onnx.checker.check_model(path)
+    weights = lambda of: [(t.name, t.dims, t.data_type, t.raw_data) for t in of.graph.initializer]
+    assert weights(written) == weights(model) and written.graph.node == model.graph.node
+    assert written.metadata_props == model.metadata_props and written.opset_import == model.opset_import
+    assert model.SerializeToString() == before, "the caller's model is not changed"
+    # The bundled card is of the bundled file alone.
+    card = [line for line in plain.with_suffix(".yaml").read_text().splitlines() if not line.startswith("sha256")]
+    (tmp_path / "card.yaml").write_text("\n".join(card))
+    audited = onnx_audit.audit(model, images, card=tmp_path / "card.yaml", **QUICK)
+    assert audited.json["scores"] == report.json["scores"]
+    assert model.SerializeToString() == before
 
 
 def test_a_module_is_exported_with_any_batch(images: Path):

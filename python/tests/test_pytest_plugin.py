@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,80 @@ def test_a_marker_without_a_model_is_named(pytester, run):
     result = run()
     result.assert_outcomes(failed=1, errors=1)
     result.stdout.fnmatch_lines(["*needs the marker*", "*expected @pytest.mark.robust(model=*"])
+
+
+#: Tests of a model that changes between them. Each notes which report it got: its model, and when the audit began.
+CHANGING = r"""
+import os, shutil
+import pytest
+
+found = []
+robust = pytest.mark.robust(model="model.onnx", data={data!r}, suite="smoke", max_queries=12, strong_sample="off")
+
+def note(report):
+    found.append((report.json["model"]["sha256"], report.json["timing"]))
+
+shutil.copy({plain!r} + ".onnx", "model.onnx")
+
+@robust
+def test_first(robustness):
+    note(robustness)
+    os.replace(shutil.copy({hardened!r} + ".onnx", "new.onnx"), "model.onnx")
+
+@robust
+def test_another_model(robustness):
+    note(robustness)
+    with open("model.yaml", "w") as card:
+        card.write("mean: [0.5]\nstd: [0.5]")
+
+@robust
+def test_another_card(robustness):
+    note(robustness)
+
+@robust
+def test_the_same(robustness):
+    note(robustness)
+    os.mkdir("elsewhere")
+    os.chdir("elsewhere")
+    shutil.copy({plain!r} + ".onnx", "model.onnx")
+
+@robust
+def test_another_folder(robustness):
+    note(robustness)
+
+def test_reports():
+    first, model, card, same, folder = found
+    assert first[0] == folder[0] != model[0] == card[0]
+    assert same == card and len({{str(report) for report in found}}) == 4
+"""
+
+
+def test_another_file_of_the_same_name_is_audited_again(pytester, run, plain, images):
+    values = {"plain": str(plain.with_suffix("")), "hardened": str(plain.with_name("hardened")), "data": str(images)}
+    pytester.makepyfile(CHANGING.format(**values))
+    run().assert_outcomes(passed=6)
+
+
+def test_an_interrupted_audit_is_continued(pytester, run, plain, images, tmp_path, monkeypatch):
+    """The first audit leaves a journal and ends as on Ctrl-C; the next one of the session has to continue it."""
+    from onnx_audit import binary
+
+    script = f"""#!/bin/sh
+    for word; do case $word in --report=*) report=${{word#--report=}};; --resume) resumed=1;; esac; done
+    if [ ! -e {tmp_path}/begun ]; then touch {tmp_path}/begun "$report.journal"; exit 130; fi
+    [ -e "$report.journal" ] && [ -z "${{resumed:-}}" ] && exit 2
+    rm -f "$report.journal"
+    exec {binary.program()} "$@"
+    """
+    program = tmp_path / "audit"
+    program.write_text(textwrap.dedent(script))
+    program.chmod(0o755)
+    monkeypatch.setenv("AUDIT_BIN", str(program))
+    first = text(plain, images, "clean_r1=1")
+    pytester.makepyfile(first + first.replace("test_model", "test_again").split("import pytest")[1])
+    result = run()
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*Interrupted*"])
 
 
 def test_workers_share_an_audit(pytester, run, plain, images, tmp_path, monkeypatch):

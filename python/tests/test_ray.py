@@ -60,10 +60,13 @@ def get(reference):
     return reference.value
 
 
-#: A program that writes its file. The test sets, by command, the exit code and whether a report is written.
+#: A program that writes its file, but for `--version`. The test sets, by command, the exit code and whether a report is written.
 PROGRAM = """#!{python}
 import sys
 words = sys.argv[1:]
+if words == ["--version"]:
+    print("audit 0.1.0\\nmore")
+    sys.exit()
 path = words[words.index("-o") + 1]
 code, writes = (0, True) if path.endswith(".parquet") else {codes!r}.get(words[0], (0, True))
 if writes:
@@ -92,6 +95,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", stand_in)
     monkeypatch.delitem(sys.modules, "onnx_audit.ray", raising=False)
     module = importlib.import_module("onnx_audit.ray")
+    (tmp_path / "model.onnx").write_bytes(b"model")
+    monkeypatch.chdir(tmp_path)
 
     def started(function: str, *words, **codes):
         program = tmp_path / "audit"
@@ -126,3 +131,33 @@ def test_a_part_without_a_report_ends_the_run(start, tmp_path: Path):
     with pytest.raises(onnx_audit.NotTrustworthy, match="part hash:./2: an embedding is not finite") as caught:
         start("run", "model.onnx", tmp_path, 2, run=(12, False))
     assert caught.value.report is None
+
+
+def test_parts_of_another_run_are_not_taken(start, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["model.onnx", "--out", "out", "--parts", "2", "--suite=full", "--embed-flag=--size=28"]
+    # A flag that no part accepts may be corrected.
+    assert start("main", ["model.onnx", "--out", "out", "--parts", "2", "--suite=fool"], run=(2, False)) == 2
+    assert start("main", words) == 0 and start("main", words) == 0
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert names == {"run.json", "gallery.parquet", "part-1-of-2.json", "part-2-of-2.json", "report.json"}
+    capsys.readouterr()
+    for other, shown in [
+        ([*words, "--data", "photos"], 'data null there and "photos" here'),
+        ([*words[:4], "3", *words[5:]], "parts 2 there and 3 here"),
+        ([*words[:5], "--suite=ars", words[6]], 'flags ["--suite=full"] there and ["--suite=ars"] here'),
+        (words[:6], 'embed_flags ["--size=28"] there and [] here'),
+    ]:
+        assert start("main", other) == 2
+        printed = capsys.readouterr()
+        assert "has the parts of another run: " + shown in printed.err and not printed.out
+    # Another model under the same name; another card; weights of their own.
+    for name, content in [("model.onnx", b"other"), ("model.yaml", b"mean: [0.5]"), ("config.json", b"{}")]:
+        file = tmp_path / name
+        before = file.read_bytes() if file.exists() else None
+        file.write_bytes(content)
+        assert start("main", words) == 2 and "model_sha256" in capsys.readouterr().err
+        file.unlink() if before is None else file.write_bytes(before)
+    assert start("main", words) == 0
+    (tmp_path / "out" / "run.json").unlink()
+    assert start("main", words) == 2 and "its settings can't be read" in capsys.readouterr().err
+    assert start("main", ["nowhere.onnx", *words[1:]]) == 2 and "nowhere.onnx" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """Copies of fsspec URLs on a node, compared with the file system that they come from."""
 
+import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 
 fsspec = pytest.importorskip("fsspec")
 
+from onnx_audit import UsageError  # noqa: E402
 from onnx_audit.staging import staged  # noqa: E402
 
 
@@ -51,3 +54,52 @@ def test_the_rest_of_a_killed_copy_is_removed(bucket):
 def test_an_empty_url_is_an_error(bucket):
     with pytest.raises(FileNotFoundError, match="memory://b/nothing"):
         staged("memory://b/nothing")
+
+
+def test_a_model_comes_with_its_card_weights_and_preprocessing(bucket):
+    beside = {"model.yaml": b"mean", "model.onnx.data": b"w", "weights.bin": b"w", "config.json": b"{}"}
+    other = {"other.yaml": b"mean", "other.onnx.data": b"w", "other.onnx": b"o", "page.html": b"p", "run.json": b"r"}
+    bucket.pipe({f"/b/{name}": content for name, content in (beside | other).items()})
+    bucket.pipe("/b/model.onnx", b"... model.onnx.data ... weights.bin ...")
+    model = Path(staged("memory://b/model.onnx"))
+    assert files(model.parent) == beside | {"model.onnx": model.read_bytes()}
+    # Another card is another copy; another page is not.
+    bucket.pipe("/b/page.html", b"other")
+    assert staged("memory://b/model.onnx") == str(model)
+    bucket.pipe("/b/model.yaml", b"std")
+    after = Path(staged("memory://b/model.onnx"))
+    assert after != model and after.with_suffix(".yaml").read_bytes() == b"std"
+
+
+def test_preprocessing_may_be_above_a_folder_onnx(bucket):
+    bucket.pipe({"/b/onnx/model.onnx": b"m", "/b/preprocessor_config.json": b"above", "/b/model.yaml": b"no card"})
+    bucket.pipe({"/b/config.json": b"above", "/b/onnx/config.json": b"beside"})
+    model = Path(staged("memory://b/onnx/model.onnx"))
+    expected = {"model.onnx": b"m", "preprocessor_config.json": b"above", "config.json": b"beside"}
+    assert files(model.parent) == expected
+
+
+def test_a_store_that_lists_nothing_has_the_usual_names(bucket, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError("no listing")
+
+    bucket.pipe({"/b/model.onnx": b"model.onnx_data", "/b/model.onnx_data": b"w", "/b/model.yaml": b"mean"})
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bucket), "ls", refuse)
+        patch.setattr(type(bucket), "find", lambda self, path, detail: {path: self.info(path)})
+        model = Path(staged("memory://b/model.onnx"))
+    assert set(files(model.parent)) == {"model.onnx", "model.onnx_data", "model.yaml"}
+
+
+def test_copies_are_in_a_folder_that_only_the_user_writes(bucket, tmp_path):
+    model = Path(staged("memory://b/model.onnx"))
+    folder = tmp_path / "node" / f"onnx-audit-{os.getuid()}"
+    assert folder in model.parents and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(UsageError, match="nobody else can write to"):
+        staged("memory://b/model.onnx")
+    folder.rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").chmod(0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="nobody else can write to"):
+        staged("memory://b/model.onnx")

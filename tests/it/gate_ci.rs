@@ -47,9 +47,9 @@ fn the_action_uses_only_inputs_that_it_declares() {
     assert_eq!(used, declared.keys().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// The program and the runtime as the cache would restore them.
+/// The program and the runtime as the cache would restore them, built from `checkout`.
 #[cfg(unix)]
-fn home(dir: &Path) -> PathBuf {
+fn home(dir: &Path, checkout: &Path) -> PathBuf {
     crate::common::load_runtime();
     let home = dir.join("home");
     std::fs::create_dir_all(home.join("onnxruntime")).unwrap();
@@ -61,6 +61,9 @@ fn home(dir: &Path) -> PathBuf {
     });
     let name = library.file_name().unwrap();
     std::os::unix::fs::symlink(library.canonicalize().unwrap(), home.join("onnxruntime").join(name)).unwrap();
+    let mut version = Command::new(checkout.join("tools/ci/version.sh"));
+    let version = version.env_remove("GITHUB_OUTPUT").output().unwrap();
+    std::fs::write(home.join("version"), version.stdout).unwrap();
     home
 }
 
@@ -184,7 +187,7 @@ fn the_actions_steps_install_audit_report_and_fail() {
     let dir = Temp::new();
     let path = stand_in(&dir, "gh", &GH.replace("DIR", dir.to_str().unwrap()));
     let mut flow = Workflow::new(&dir, path);
-    std::fs::rename(home(&dir), dir.join("audit-home")).unwrap();
+    std::fs::rename(home(&dir, &dir.join("_actions/audit")), dir.join("audit-home")).unwrap();
     assert_eq!(flow.step("Version").0, 0);
     let (code, err) = flow.step("Install");
     assert_eq!(code, 0, "{err}");
@@ -306,7 +309,7 @@ fn the_gitlab_example_audits_comments_and_leaves_its_artifacts() {
     let jobs: BTreeMap<String, Job> = audit::yaml::read("docs/ci.md", yaml).unwrap();
     let job = &jobs["robustness"];
     let dir = Temp::new();
-    let home = home(&dir);
+    let home = home(&dir, Path::new(ROOT));
     std::fs::create_dir(dir.join("tools")).unwrap();
     std::os::unix::fs::symlink(ROOT, dir.join("tools/audit")).unwrap();
     let note = format!("#!/bin/sh\nprintf '%s\\n' \"$@\" > '{}'\n", dir.join("called").display());

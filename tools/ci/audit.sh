@@ -7,6 +7,7 @@
 #   AUDIT_SUITE     built-in suite or .yaml file                   [robust]
 #   AUDIT_DATA      folder with one folder of images per class     [generated images]
 #   AUDIT_BASELINE  earlier report; left out where the file isn't there yet
+#   AUDIT_BASELINE_REQUIRED  true: without that file the audit fails, with exit code 2
 #   AUDIT_OUT       folder for the reports                         [audit-reports]
 #   AUDIT_ARGS      further flags, one per line: --fail-under=ars=45
 set -eu
@@ -19,8 +20,15 @@ fi
 suite=${AUDIT_SUITE:-robust}
 out=${AUDIT_OUT:-audit-reports}
 mkdir -p "$out"
-# What a job that was killed left behind is of another commit, as likely as not.
-rm -f "$out/report.json.journal" "$out/report.md" "$out/report.sarif"
+# Reports that are there already are of an earlier audit, or of a job that was killed: of another model or commit.
+baseline=${AUDIT_BASELINE:-}
+if [ -n "$baseline" ] && [ "$baseline" -ef "$out/report.json" ]; then
+    # In the same folder, because a report names its trials by a relative path. Without a new report it is not lost.
+    baseline=$out/.baseline-$$.json
+    trap 'if [ -e "$out/report.json" ]; then rm -f "$baseline"; else mv "$baseline" "$out/baseline.json"; fi' EXIT
+    cp "$AUDIT_BASELINE" "$baseline"
+fi
+for ending in json html md junit.xml sarif json.journal; do rm -f "$out/report.$ending"; done
 # Artifacts, comments and code scanning tell audits of one workflow apart by this name.
 if [ -n "${GITHUB_OUTPUT:-}" ]; then
     stem() { basename "$1" | sed 's/\.[A-Za-z]*$//' | tr -c 'A-Za-z0-9_.\n' - | cut -c 1-40; }
@@ -29,12 +37,23 @@ if [ -n "${GITHUB_OUTPUT:-}" ]; then
 fi
 set -- --suite "$suite" "$AUDIT_MODEL"
 if [ -n "${AUDIT_DATA:-}" ]; then set -- "$@" --data "$AUDIT_DATA"; fi
-if [ -n "${AUDIT_BASELINE:-}" ]; then
-    if [ -f "$AUDIT_BASELINE" ]; then
-        set -- "$@" --baseline "$AUDIT_BASELINE"
-    else
-        echo "audit.sh: no baseline at $AUDIT_BASELINE yet: commit $out/report.json there to be held to it" >&2
+# Says it on stderr and, as an annotation, on GitHub: say warning|error TEXT
+say() {
+    echo "audit.sh: $2" >&2
+    if [ -n "${GITHUB_OUTPUT:-}" ]; then
+        echo "::$1 title=audit::$(printf %s "$2" | tr '\r\n' '  ' | sed 's/%/%25/g')"
     fi
+}
+missing=
+if [ -n "$baseline" ] && [ -f "$baseline" ]; then
+    set -- "$@" --baseline "$baseline"
+elif [ "${AUDIT_BASELINE_REQUIRED:-}" = true ]; then
+    say error "a baseline is required, and there is none at '${AUDIT_BASELINE:-}': nothing was audited"
+    if [ -n "${GITHUB_OUTPUT:-}" ]; then echo "exit-code=2" >> "$GITHUB_OUTPUT"; fi
+    exit 2
+elif [ -n "$baseline" ]; then
+    missing="no baseline at $baseline yet: commit $out/report.json there to be held to it"
+    say warning "$missing"
 fi
 for ending in json html md junit.xml sarif; do set -- "$@" -o "$out/report.$ending"; done
 if [ -n "${AUDIT_ARGS:-}" ]; then
@@ -50,6 +69,7 @@ code=0
 # Where GitHub gives a page for the step, the report goes there; a failed gate's too, and one that is not to be trusted.
 if [ -n "${GITHUB_STEP_SUMMARY:-}" ] && [ -f "$out/report.md" ]; then
     cat "$out/report.md" >> "$GITHUB_STEP_SUMMARY"
+    if [ -n "$missing" ]; then printf '\n**Not compared:** %s\n' "$missing" >> "$GITHUB_STEP_SUMMARY"; fi
 fi
 if [ -n "${GITHUB_OUTPUT:-}" ]; then echo "exit-code=$code" >> "$GITHUB_OUTPUT"; fi
 exit "$code"

@@ -15,6 +15,21 @@ read -ra images <<<"${AUDIT_IMAGES:-}"; read -ra flags <<<"${AUDIT_FLAGS:-}"; re
 case ${AUDIT_STAGE:-submit} in
 submit)
     mkdir -p "$AUDIT_OUT"
+    # Parts of another model, or with other flags, would be merged as if they were of this run.
+    if command -v sha256sum >/dev/null; then hash() { sha256sum; }; else hash() { shasum -a 256; }; fi
+    settings=$(
+        audit --version | sed -n 1p
+        # The model may be a folder, or have its card and its weights beside it.
+        find -L "$AUDIT_MODEL" "${AUDIT_MODEL%.onnx}.yaml" "$AUDIT_MODEL"[._]data -type f 2>/dev/null | LC_ALL=C sort |
+            while IFS= read -r file; do hash <"$file"; done
+        printf '%s\n' "images: ${AUDIT_IMAGES:-}" "flags: ${AUDIT_FLAGS:-}" "parts: $AUDIT_PARTS"
+    )
+    if ! compgen -G "$AUDIT_OUT/part-*.json*" >/dev/null; then
+        echo "$settings" >"$AUDIT_OUT/run.txt"
+    elif ! diff "$AUDIT_OUT/run.txt" - <<<"$settings" >&2; then
+        echo "slurm.sh: $AUDIT_OUT has the parts of another run: < there, > here. Name another AUDIT_OUT, or remove the folder" >&2
+        exit 2
+    fi
     job() {
         AUDIT_STAGE=$1 sbatch --parsable --export=ALL --job-name="audit-$1" --output="$AUDIT_OUT/$1-%a.log" "${slurm[@]}" "${@:2}" "$0"
     }

@@ -45,6 +45,8 @@ pub fn models(arguments: &[String]) -> Result {
     let train = |name: &str, words: &[&str]| {
         let started = Instant::now();
         let model = work.join(name).with_extension("onnx");
+        // A new run doesn't replace one that was killed, and that one's images are gone.
+        let _ = fs::remove_file(model.with_extension("checkpoint"));
         // From the folder itself: the log, which is kept, names files as they are given here.
         let mut command = Command::new(&tools.trainer);
         command.current_dir(&work).args(words).args(BOTH).arg("--out").arg(format!("{name}.onnx"));
@@ -79,6 +81,8 @@ pub fn check_exports() -> Result {
             run(program("audit")?.args(["images", "--out"]).arg(&data).args(words))?;
         }
         let model = work.join(backbone).with_extension("onnx");
+        // A new run doesn't replace one that was killed.
+        let _ = fs::remove_file(model.with_extension("checkpoint"));
         let words =
             ["--batch", "4", "--steps", "1", "--dim", "16", "--threads", "1", "-q", "--backbone", backbone];
         let norms: &[&str] = if channels == "3" { &["--norms", "train"] } else { &[] };

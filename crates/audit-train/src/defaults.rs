@@ -101,6 +101,8 @@ pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Res
         images,
         classes,
         data: digest.into(),
+        // Listed later, as flags may be refused before.
+        validation: None,
     })
 }
 

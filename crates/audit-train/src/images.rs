@@ -36,7 +36,7 @@ pub struct TrainingImages {
     /// Limit of the cache and its free part, in bytes.
     limit: u64,
     room: AtomicU64,
-    /// SHA-256 of the items' names, in hexadecimal, shortened.
+    /// SHA-256 of the items' names, classes and lengths, in hexadecimal, shortened.
     pub digest: String,
 }
 
@@ -116,11 +116,8 @@ impl TrainingImages {
     /// The images of an open data set. Error (exit code 2): a class has only one image.
     pub fn of(dataset: Dataset, backbone: &Backbone) -> Result<TrainingImages> {
         let mut classes = vec![Vec::new(); dataset.classes.len()];
-        let mut hash = Sha256::new();
         for (index, item) in dataset.items.iter().enumerate() {
             classes[item.class].push(index);
-            hash.update(item.id.as_bytes());
-            hash.update([0]);
         }
         let single = classes.iter().zip(&dataset.classes).filter(|(items, _)| items.len() == 1);
         let single: Vec<&str> = single.map(|(_, name)| name.as_str()).collect();
@@ -142,7 +139,7 @@ impl TrainingImages {
         let (channels, side) = (backbone.input.0 as usize, backbone.input.1 as usize);
         let whole = if backbone.photograph { PHOTOGRAPH } else { side };
         let prep = Preparation::new(channels, whole, whole);
-        let digest = hex(&hash.finalize()[..8]);
+        let digest = digest(&dataset);
         let cache = (0..dataset.items.len()).map(|_| OnceLock::new()).collect();
         let room = AtomicU64::new(CACHE);
         Ok(TrainingImages { dataset, prep, side, classes, shorter: false, cache, limit: CACHE, room, digest })
@@ -325,6 +322,26 @@ impl TrainingImages {
         };
         Ok(crop.out_of(&image.values(), image.size, self.side))
     }
+}
+
+/// See [`TrainingImages::digest`].
+fn digest(dataset: &Dataset) -> String {
+    let mut hash = Sha256::new();
+    // Many images may be in one file.
+    let mut last: (Option<&Path>, u64) = (None, 0);
+    for item in &dataset.items {
+        let source = item.source();
+        if source != last.0 {
+            let file = source.and_then(|path| std::fs::metadata(path).ok());
+            last = (source, file.map_or(0, |file| file.len()));
+        }
+        let (class, part) = (&dataset.classes[item.class], item.part().unwrap_or_default());
+        for text in [&item.id, class, &last.1.to_string(), &part] {
+            hash.update(text.as_bytes());
+            hash.update([0]);
+        }
+    }
+    hex(&hash.finalize()[..8])
 }
 
 /// Choice of a crop.

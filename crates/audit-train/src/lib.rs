@@ -73,12 +73,13 @@ pub fn run(flags: &Flags) -> Result<String> {
             .map(|images| images.decoded(flags.resize, flags.image_cache.0))
     };
     let images = open(data, flags.layout.as_deref(), flags.split, Split::Train)?;
-    let recipe = defaults::recipe(flags, images.count(), images.classes(), &images.digest)?;
+    let mut recipe = defaults::recipe(flags, images.count(), images.classes(), &images.digest)?;
     if recipe.settings.loader == Loader::Classes {
         images.allow(recipe.settings.batch)?;
     }
     let validation = flags.validation.as_ref();
     let validation = validation.map(|path| open(path, None, None, Split::Test)).transpose()?;
+    recipe.settings.validation = validation.as_ref().map(|images| images.digest.clone());
     if let Some(note) = images.beyond_cache() {
         flags.progress.note(&format!("note: {note}"));
     }

@@ -4,7 +4,7 @@ use crate::monitor::EpochRow;
 use crate::settings::TrainingSettings;
 use audit::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// A new log, or an earlier one truncated to `keep` bytes: epochs after the checkpoint are trained again.
-    /// Error (exit code 2): it is shorter than that.
+    /// Errors (exit code 2): it is shorter than that, or another run is writing it.
     pub fn open(path: &Path, keep: Option<u64>) -> Result<LogWriter> {
         if let Some(expected) = keep {
             let found = fs::metadata(path).map_or(0, |file| file.len());
@@ -61,10 +61,20 @@ impl LogWriter {
                 path.display()
             );
         }
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file
-            .and_then(|file| file.set_len(keep.unwrap_or(0)).map(|()| file))
-            .map_err(|e| Error::usage(format!("can't write the log {}: {e}", path.display())))?;
+        let unwritable =
+            |e: std::io::Error| Error::usage(format!("can't write the log {}: {e}", path.display()));
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(unwritable)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::usage(format!(
+                    "the log {}: another audit-train is writing it. Let it end, or name another --out",
+                    path.display()
+                )));
+            }
+            // Some network file systems have no locks; there nothing prevents two writers.
+            Err(TryLockError::Error(_)) | Ok(()) => {}
+        }
+        file.set_len(keep.unwrap_or(0)).map_err(unwritable)?;
         Ok(LogWriter { file, path: path.into(), bytes: keep.unwrap_or(0) })
     }
 

@@ -20,7 +20,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(Error { exit, message, .. }) => {
-            eprintln!("audit-train: {message}");
+            // `eprintln!` panics if stderr is closed, and the exit code would be another.
+            let _ = writeln!(std::io::stderr(), "audit-train: {message}");
             ExitCode::from(exit as u8)
         }
     }

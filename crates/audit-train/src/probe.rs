@@ -43,14 +43,25 @@ impl Probe {
 
     /// ERS, 0 to 100.
     pub fn measure(&self, net: &Net) -> Result<f64> {
-        export::write(net, &self.model, self.resize, "a net in training, for --ers-every")?;
-        let report = audit::run(&self.audit);
-        // The files were for this audit only; one that can't be removed does no harm.
-        let _ = std::fs::remove_file(&self.model);
-        let _ = std::fs::remove_file(self.model.with_extension("yaml"));
+        let written = export::write(net, &self.model, self.resize, "a net in training, for --ers-every");
+        let report = written.and_then(|()| audit::run(&self.audit));
+        self.remove_model();
         let report = report?;
         let ers = report.scores.ers.as_ref().map(|score| score.value);
         ers.ok_or_else(|| Error::internal(format!("--ers-every: no ERS: {}", report.scores.notes.join("; "))))
+    }
+
+    /// The files are for one audit only. One that can't be removed does no harm.
+    fn remove_model(&self) {
+        let _ = std::fs::remove_file(&self.model);
+        let _ = std::fs::remove_file(self.model.with_extension("yaml"));
+    }
+}
+
+impl Drop for Probe {
+    /// An audit that panicked has left them.
+    fn drop(&mut self) {
+        self.remove_model();
     }
 }
 
@@ -59,6 +70,8 @@ fn request(flags: &Flags, model: &Path) -> Result<Request> {
     let mut audit = Request::model(model).suite("ers").max_queries(flags.ers_queries);
     audit.queries.strong = Some(StrongSample::Off);
     audit.allow_untrusted = true;
+    // No net is audited twice.
+    audit.run.no_cache = true;
     audit.compute.library = flags.ort_lib.clone();
     audit.compute.threads = flags.threads.unwrap_or_default();
     let (data, layout, split, part) = match &flags.validation {

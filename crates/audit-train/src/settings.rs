@@ -195,8 +195,10 @@ pub struct TrainingSettings {
     pub images: usize,
     /// Number of classes.
     pub classes: usize,
-    /// SHA-256 of the images' names, in hexadecimal, shortened.
+    /// SHA-256 of the images' names, classes and lengths, in hexadecimal, shortened.
     pub data: String,
+    /// The same of the images of --validation: what is measured on them decides which states are saved.
+    pub validation: Option<String>,
 }
 
 /// Names and values of settings that differ.

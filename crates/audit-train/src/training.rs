@@ -7,7 +7,7 @@ use crate::dice::Dice;
 use crate::export;
 use crate::images::{LabelledImages, TrainingImages};
 use crate::loader;
-use crate::log::{Ending, LogLine, LogWriter};
+use crate::log::{self, Ending, LogLine, LogWriter};
 use crate::monitor::{self, BatchMeans, CleanMeasures, EpochRow};
 use crate::net::Net;
 use crate::optimiser::Adam;
@@ -75,7 +75,8 @@ pub struct Training<'a> {
 }
 
 impl<'a> Training<'a> {
-    /// Starts from random weights, given weights, or the checkpoint of an earlier run.
+    /// Starts from random weights, given weights, or the checkpoint of an earlier run. Error (exit code 2): an
+    /// unfinished run would be replaced.
     pub fn start(
         recipe: &'a Recipe,
         flags: &Flags,
@@ -106,6 +107,7 @@ impl<'a> Training<'a> {
             );
             (saved.adam(&net, s.weight_decay, path)?, saved.state)
         } else {
+            refuse_unfinished(files)?;
             if let Some(path) = &flags.pretrained
                 && let Some(note) = net.load_pretrained(path)?
             {
@@ -354,6 +356,27 @@ impl<'a> Training<'a> {
         let good = checkpoint::load(path)?.state.step;
         Ok(format!("The last good state, after {good} steps, is in {}", path.display()))
     }
+}
+
+/// Checks that no unfinished run has these files. One that ended is replaced, whatever its end was.
+fn refuse_unfinished(files: &RunFiles) -> Result<()> {
+    let path = &files.checkpoint;
+    let ended = log::read(&files.log).is_ok_and(|lines| matches!(lines.last(), Some(LogLine::End { .. })));
+    if ended || !path.exists() {
+        return Ok(());
+    }
+    let saved = checkpoint::load(path).map_err(|e| {
+        let message = format!("{}. It would be replaced: remove it, or name another --out", e.message);
+        Error { message, ..e }
+    })?;
+    let (step, steps) = (saved.state.step, saved.settings.steps);
+    refuse_if!(
+        step > 0,
+        "{} is of an unfinished run, after {step} of {steps} steps. Add --resume to continue it, name another --out, or remove \
+         it to start anew",
+        path.display()
+    );
+    Ok(())
 }
 
 /// Origin of a model, for its card.
