@@ -164,20 +164,22 @@ def run(
 
 def _signalled_after(parent: int, number: signal.Signals) -> Callable[[], None] | None:
     """Returns a function for a child process to call first: it makes the system send the signal to the child
-    when the process ``parent`` dies. Returns None if this Python has no ctypes.
+    when the process ``parent`` dies. Returns None if this Python can't ask the system for it.
 
     Linux sends it when the *thread* dies that started the child. ``run`` waits in this thread until the child
     ends, so the thread dies earlier only with its process.
     """
     try:
         import ctypes
-    except ImportError:
+
+        # Found before the fork: the child must not wait for the loader's lock.
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+    except (ImportError, OSError, AttributeError):
         return None
-    libc = ctypes.CDLL(None, use_errno=True)
     set_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 
     def begin() -> None:
-        libc.prctl(set_death_signal, int(number))
+        prctl(set_death_signal, int(number))
         if os.getppid() != parent:  # The parent died before the call of prctl.
             os._exit(1)
 

@@ -179,8 +179,8 @@ def run(
         "version": binary.checked(["--version"]).partition("\n")[0],
         "model_sha256": sha256,
         "data": data,
-        "flags": flags or [],
-        "embed_flags": embed_flags or [],
+        "flags": [os.fspath(word) for word in flags or []],
+        "embed_flags": [os.fspath(word) for word in embed_flags or []],
         "parts": parts,
     }
     _same_run(folder, settings)

@@ -85,14 +85,14 @@ def inside(x, x0, eps):
 
 
 def population(loss, x0, eps, draw, steps, size=100):
-    """NES as in the paper: antithetic pairs x ± σu with σ = 2ε, one signed step of ε/4 for each population of
-    100 images.
+    """NES: antithetic pairs x ± σu with σ = 2ε, one signed step of ε/4 for each population of 100 images.
 
-    Samples may leave the ball. The last image is the result."""
+    As in robrank's advrank.py, the noise σu is clipped to ±ε, and samples stay in the ball. The first sample is
+    at the clean image, and so within it by its noise alone. The last image is the result."""
     x = x0.clone()
     for _ in range(steps // size):
-        u = th.stack([draw.normal(x0.shape) for _ in range(size // 2)])
-        ahead, behind = (loss((x + s * 2 * eps * u).clamp(0, 1)) for s in (1, -1))
+        u = th.stack([draw.normal(x0.shape) for _ in range(size // 2)]).clamp(-0.5, 0.5)
+        ahead, behind = (loss(inside(x + s * 2 * eps * u, x0, eps)) for s in (1, -1))
         g = ((ahead - behind).view(-1, 1, 1, 1) * u).sum(0)
         x = inside(x - eps / 4 * g.sign(), x0, eps)
     return x

@@ -12,7 +12,7 @@ use crate::{Error, Exit, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Number of images with saved embeddings that are embedded again.
 const LOOK: usize = 64;
@@ -40,9 +40,12 @@ pub fn settle(request: &Request) -> Result<()> {
     if !there.is_dir() {
         return refused(format!("can't make the folder: {} is a file. Choose another", there.display()));
     }
-    if let Some(data) = request.images.around(there) {
+    // Hidden folders are no part of the images.
+    let hidden = |part: Component| part.as_os_str().to_string_lossy().starts_with('.');
+    let hidden = folder.components().any(|part| matches!(part, Component::Normal(_)) && hidden(part));
+    if !hidden && let Some(data) = request.images.around(there) {
         return refused(format!(
-            "it lies in {}, and its files would be images of the next audit. Name a folder elsewhere",
+            "it lies in {}, and the next audit would list its files among the images. Name a folder elsewhere",
             data.display()
         ));
     }

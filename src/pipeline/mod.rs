@@ -61,14 +61,15 @@ pub fn run(request: &Request) -> Result<Report> {
 
     // The verdict, and the files. A report that can't be judged is written too: its attacks took hours.
     let judged = judge(&mut report, request, baseline.as_ref(), &rules);
+    let can_be_judged_later = files.targets.iter().any(|target| target.format.names_trials);
     let written = report::write_all(files.targets, files.trials, &report, request.output.pictures);
     written.map_err(|e| saved(e, &mut journal))?;
     match judged {
         Ok(()) => {}
-        Err(e) if request.output.reports.is_empty() => return Err(saved(e, &mut journal)),
+        Err(e) if !can_be_judged_later => return Err(saved(e, &mut journal)),
         Err(mut e) => {
             journal.iter_mut().for_each(Journal::done);
-            e.message += ". The report is written without a verdict: `audit gate` judges it";
+            e.message += ". The report is written without a verdict: `audit gate` judges it by other rules";
             return Err(e);
         }
     }

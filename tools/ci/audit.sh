@@ -22,6 +22,10 @@ out=${AUDIT_OUT:-audit-reports}
 mkdir -p "$out"
 # Reports that are there already are of an earlier audit, or of a job that was killed: of another model or commit.
 baseline=${AUDIT_BASELINE:-}
+# An audit that made no report has left its baseline under this name.
+if [ "$baseline" = "$out/report.json" ] && [ ! -e "$baseline" ] && [ -e "$out/baseline.json" ]; then
+    mv "$out/baseline.json" "$baseline"
+fi
 if [ -n "$baseline" ] && [ "$baseline" -ef "$out/report.json" ]; then
     # In the same folder, because a report names its trials by a relative path. Without a new report it is not lost.
     baseline=$out/.baseline-$$.json

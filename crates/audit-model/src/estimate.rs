@@ -36,7 +36,7 @@ impl Estimator {
     }
 
     /// Estimates the gradient of ⟨f(x), ē⟩ for a batch `x` of images of `shape` [B, C, H, W], with one σ per
-    /// image. Returns [B, C, H, W] as a flat vector.
+    /// image. The model sees images in [0, 1] alone. Returns [B, C, H, W] as a flat vector.
     pub fn gradient(
         &mut self,
         forward: &mut dyn FnMut(&[f32]) -> Result<Array2<f32>>,
@@ -54,8 +54,8 @@ impl Estimator {
             let noise = |random: &mut Random| noise([c, h, w], &mut || normal(random));
             let noise: Vec<f32> = directions.iter_mut().flat_map(noise).collect();
             let mut along = |sign: f32| -> Result<Vec<f32>> {
-                let moved: Vec<f32> =
-                    (0..x.len()).map(|i| x[i] + sign * sigma[i / pixels] * noise[i]).collect();
+                let moved = |i: usize| (x[i] + sign * sigma[i / pixels] * noise[i]).clamp(0.0, 1.0);
+                let moved: Vec<f32> = (0..x.len()).map(moved).collect();
                 self.passes += 1;
                 let e = forward(&moved)?;
                 let rows = e.rows().into_iter().zip(cotangent.rows());

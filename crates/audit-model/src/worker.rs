@@ -43,8 +43,8 @@ pub(super) enum Gradient {
     Estimate(Estimator),
 }
 
-/// Standard deviation of the estimator's noise outside of an attack: twice the usual largest change, 8/255.
-const SIGMA: f32 = 16.0 / 255.0;
+/// Standard deviation of the estimator's noise outside of an attack: half of the usual largest change, 8/255.
+const SIGMA: f32 = 4.0 / 255.0;
 
 impl Worker {
     pub fn new(
@@ -142,7 +142,9 @@ impl Differentiable for Worker {
                 let mut ct = Array2::zeros(e.dim());
                 cotangent(e.view(), ct.view_mut());
                 estimator.passes += 1;
-                let sigma: Vec<f32> = reach.iter().map(|&r| if r > 0.0 { r } else { SIGMA }).collect();
+                // Half of ε: a reach is 2ε. Noise of 2ε is beyond the ball, where a hardened model's slope says
+                // little about the ball.
+                let sigma: Vec<f32> = reach.iter().map(|&r| if r > 0.0 { r / 4.0 } else { SIGMA }).collect();
                 let found = estimator.gradient(&mut embed, images, *shape, ct.view(), &sigma)?;
                 gradient.copy_from_slice(&found);
                 Ok(())

@@ -43,25 +43,22 @@ impl Probe {
 
     /// ERS, 0 to 100.
     pub fn measure(&self, net: &Net) -> Result<f64> {
-        let written = export::write(net, &self.model, self.resize, "a net in training, for --ers-every");
-        let report = written.and_then(|()| audit::run(&self.audit));
-        self.remove_model();
-        let report = report?;
+        let _model = Written(&self.model);
+        export::write(net, &self.model, self.resize, "a net in training, for --ers-every")?;
+        let report = audit::run(&self.audit)?;
         let ers = report.scores.ers.as_ref().map(|score| score.value);
         ers.ok_or_else(|| Error::internal(format!("--ers-every: no ERS: {}", report.scores.notes.join("; "))))
     }
-
-    /// The files are for one audit only. One that can't be removed does no harm.
-    fn remove_model(&self) {
-        let _ = std::fs::remove_file(&self.model);
-        let _ = std::fs::remove_file(self.model.with_extension("yaml"));
-    }
 }
 
-impl Drop for Probe {
-    /// An audit that panicked has left them.
+/// The model of one audit and its card. They are removed with it, also if the audit panics.
+struct Written<'p>(&'p Path);
+
+impl Drop for Written<'_> {
+    /// A file that can't be removed does no harm.
     fn drop(&mut self) {
-        self.remove_model();
+        let _ = std::fs::remove_file(self.0);
+        let _ = std::fs::remove_file(self.0.with_extension("yaml"));
     }
 }
 

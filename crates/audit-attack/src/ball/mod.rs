@@ -123,6 +123,13 @@ impl Bound<'_> {
         self.project(x);
     }
 
+    /// The [dual norm](Ball::dual) of a gradient over the values that may change.
+    pub fn dual(&self, gradient: &[f32]) -> f64 {
+        let Some(free) = self.free else { return (self.ball.dual)(gradient) };
+        let free: Vec<f32> = gradient.iter().zip(free).filter(|(_, free)| **free).map(|(g, _)| *g).collect();
+        (self.ball.dual)(&free)
+    }
+
     /// The indices of values that must stay the centre's.
     pub fn fixed(&self) -> impl Iterator<Item = usize> {
         self.free.unwrap_or_default().iter().enumerate().filter(|(_, free)| !**free).map(|(i, _)| i)

@@ -244,7 +244,9 @@ pub(super) fn worst_case(all: &Outcomes) -> Found {
 /// Warns if the interval of a drop is wider than a gate's tolerance: the gate can't detect a drop of that
 /// size.
 pub fn sampling_noise(report: &Report) -> Option<Warning> {
-    let drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
+    // Of a value that has not changed at all nothing is left to detect.
+    let changed = |c: &&GateCheck| c.kind == GateCheckKind::Drop && c.found != c.baseline;
+    let drops = report.gate.iter().flat_map(|g| &g.checks).filter(changed);
     let blurred: Vec<String> = drops
         .filter_map(|c| {
             let (low, high) = c.change_interval?;

@@ -122,7 +122,12 @@ impl Strong<'_> {
         if let Some(fault) = fault {
             return Err(fault);
         }
-        let slope = |i: usize| (self.plan.ball.dual)(&gradient[i * pixels..][..pixels]);
-        Ok((0..trials.len()).map(|i| found.losses[i] / slope(i)).collect())
+        let size = |i: usize| {
+            let Trial { objective, query, .. } = trials[i];
+            let free = self.plan.free(self.others.shape, objective, &gallery.ids[*query])?;
+            let slope = self.plan.bound(&images[i * pixels..][..pixels], &free);
+            Ok(found.losses[i] / slope.dual(&gradient[i * pixels..][..pixels]))
+        };
+        (0..trials.len()).map(size).collect()
     }
 }

@@ -98,13 +98,11 @@ impl Member {
         aims * self.repeats(effort)
     }
 
-    /// How often it runs on each aim.
+    /// How often it runs on each aim: more than once only if something is drawn.
     pub(super) fn repeats(&self, effort: usize) -> usize {
-        match self.from {
-            From::Clean => 1,
-            From::Random | From::Other | From::Best | From::Stretched => {
-                (effort as f64).sqrt().ceil() as usize
-            }
+        match !self.search.needs_gradient || matches!(self.from, From::Random | From::Other) {
+            true => (effort as f64).sqrt().ceil() as usize,
+            false => 1,
         }
     }
 }

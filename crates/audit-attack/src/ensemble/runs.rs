@@ -138,14 +138,14 @@ impl Chunk<'_> {
         }
         let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
         let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
-        let alpha = member.alpha.map_or(plan.alpha, |share| share * plan.eps);
-        let plan = Plan {
-            search: member.search,
-            steps: member.steps_at(effort),
-            restarts: 0,
-            alpha,
-            ..plan.clone()
+        let steps = member.steps_at(effort);
+        let alpha = match member.alpha {
+            Some(share) => share * plan.eps,
+            None if plan.ball.is_box && plan.mask.is_none() => plan.alpha,
+            // No protocol has a step size for these bounds, and the suite's is for its own search and steps.
+            None => (2.5 * plan.eps / steps.max(1) as f32).min(plan.eps),
         };
+        let plan = Plan { search: member.search, steps, restarts: 0, alpha, ..plan.clone() };
         // Streams of random choices depend on the member and on the run's number, and on no other trial.
         let kind =
             member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;

@@ -114,8 +114,12 @@ impl<'a> Task<'a> {
             loss_best,
             late_fall,
             shift,
-            // A perturbation that was crafted on other trials comes in one step.
-            shift_before_last: if self.applied(run.job).is_empty() { run.shift } else { shift },
+            // A perturbation that was crafted on other trials comes in one step. Without gradients the step
+            // before the last tries an image that may be no iterate.
+            shift_before_last: match self.applied(run.job).is_empty() && plan.search.needs_gradient {
+                true => run.shift,
+                false => shift,
+            },
             linf,
             size: (!plan.ball.is_box).then_some(size),
             before,

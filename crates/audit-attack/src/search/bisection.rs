@@ -30,19 +30,29 @@ struct Bisection {
 }
 
 impl Bisection {
-    /// Begins the next round: x is the best image so far, moved into the smaller ball.
+    /// Begins the next round: x is the best image so far, moved into the smaller ball. As long as nothing was
+    /// found, the next ball is half as large: the steps of a ball that is far too large pass over the border.
     fn next(&mut self, x: &mut [f32], bound: &Bound) {
         self.rounds += 1;
         self.step = 0;
-        match &self.best.found {
-            Some((size, image)) if self.rounds < BISECTION_ROUNDS => {
-                self.eps = (self.low + size) / 2.0;
-                x.copy_from_slice(image);
-                Bound { eps: self.eps, ..*bound }.project(x);
-            }
-            // The largest ball has no such image.
-            _ => self.done = true,
+        if self.rounds == BISECTION_ROUNDS {
+            self.done = true;
+            return;
         }
+        let from = match &self.best.found {
+            Some((size, image)) => {
+                // What a round missed may lie within its ball.
+                self.low = if self.low < *size { self.low } else { 0.0 };
+                self.eps = (self.low + size) / 2.0;
+                image
+            }
+            None => {
+                (self.low, self.eps) = (0.0, self.eps / 2.0);
+                &self.best.lowest.image
+            }
+        };
+        x.copy_from_slice(from);
+        Bound { eps: self.eps, ..*bound }.project(x);
     }
 }
 
@@ -98,10 +108,9 @@ mod tests {
         }
     }
 
-    /// If the largest ball has no such image, the search ends after its first round, and the lowest loss is
-    /// its result.
+    /// If no ball has such an image, the lowest loss is the result.
     #[test]
-    fn nothing_in_the_largest_ball_is_the_end() {
+    fn if_nothing_is_found_the_lowest_loss_is_the_result() {
         let centre = [0.5f32];
         let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true, free: None };
         let setting =

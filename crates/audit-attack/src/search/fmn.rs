@@ -1,9 +1,10 @@
 //! The smallest perturbation by steps in a ball whose radius follows them (FMN: Pintor et al., "Fast
 //! Minimum-norm Adversarial Attacks through Adaptive Norm Constraints", NeurIPS 2021, algorithm 1). While the
 //! loss is not yet below 0, the radius is the distance of the border by a linear model; later it shrinks
-//! below the smallest perturbation found, and grows if that is too small. One deviation: the linear model
-//! also says how far the radius may fall, so that a few steps are enough on nets without a defence, whose
-//! borders are nearly straight.
+//! below the smallest perturbation found, and grows if that is too small. Deviations: the linear model also
+//! says how far the radius may fall, so that a few steps are enough on nets without a defence, whose borders
+//! are nearly straight. Steps follow a momentum, are signed in the box, are a share of the radius, and the
+//! radius changes by other factors than in the paper.
 
 use super::momentum::MomentumSum;
 use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking, usual};
@@ -62,7 +63,7 @@ impl Walk for Fmn {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.best.see(loss, x, bound);
         let size = (bound.ball.size)(x, bound.centre);
-        let slope = (bound.ball.dual)(gradient.values) / f64::from(gradient.by);
+        let slope = bound.dual(gradient.values) / f64::from(gradient.by);
         self.eps = self.radius(bound, size, loss, slope);
         self.sum.add(gradient.values);
         // From the centre one step reaches the border of the ball.

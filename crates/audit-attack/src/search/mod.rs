@@ -46,6 +46,8 @@ pub struct Search {
     /// Whether it minimises the size of a perturbation with a loss below 0. All others minimise the loss in
     /// the ball.
     pub smallest: bool,
+    /// Images that are tried for each move; `None` if each step moves.
+    pub population: Option<usize>,
     /// Begins a run.
     pub begin: Begin,
 }
@@ -55,7 +57,7 @@ pub type Begin = fn(&Setting, Draw) -> Box<dyn Walk>;
 
 /// The defaults of [`SEARCHES`]: the lowest loss in the ball, by steps of the search's own kind.
 const fn usual(facts: &'static Schedule, begin: Begin) -> Search {
-    Search { facts, plain_steps: false, smallest: false, begin }
+    Search { facts, plain_steps: false, smallest: false, population: None, begin }
 }
 
 /// The input of a run.

@@ -9,10 +9,14 @@ use audit_report::facts::schedules;
 /// The size σ of the noise, as a multiple of the [amplitude](Bound::amplitude) ε.
 const SIGMA: f32 = 2.0;
 
-/// A step tries one image of a population of 100, in pairs x + σu and x − σu with normal u. Tried images lie
-/// in [0, 1] and may lie outside the ball. Each whole population makes one move of size α.
-pub const POPULATION_NES: Search =
-    usual(&schedules::POPULATION_NES, |setting, draw| Box::new(Population::new(setting, draw)));
+/// A step tries one image of a population of 100, in pairs x + σu and x − σu with normal u. In a box |σu| is
+/// at most ε, and tried images lie in the ball and in [0, 1], as in the attack of robrank (`__attack_NES` of
+/// its advrank.py). In another ball they lie in [0, 1] and may lie outside the ball. Each whole population
+/// makes one move of size α.
+pub const POPULATION_NES: Search = Search {
+    population: Some(POPULATION),
+    ..usual(&schedules::POPULATION_NES, |setting, draw| Box::new(Population::new(setting, draw)))
+};
 
 struct Population {
     draw: Draw,
@@ -20,6 +24,8 @@ struct Population {
     steps: usize,
     alpha: f32,
     sigma: f32,
+    /// The largest value of a direction.
+    most: f32,
     /// Which values may change; see [`Bound::free`]. The others have no noise either.
     free: Option<Vec<bool>>,
     /// Whether points are images; see [`Bound::pixels`].
@@ -36,9 +42,11 @@ struct Population {
     slope: Vec<f32>,
 }
 
-/// Normal noise [P] for an image of `shape` [C, H, W]; 0 at values that may not change.
-fn direction(shape: [usize; 3], free: Option<&[bool]>, draw: &mut Draw) -> Vec<f32> {
+/// Normal noise [P] for an image of `shape` [C, H, W], of values of at most `most`; 0 at values that may not
+/// change.
+fn direction(shape: [usize; 3], free: Option<&[bool]>, most: f32, draw: &mut Draw) -> Vec<f32> {
     let mut noise = noise(shape, &mut || draw.normal());
+    noise.iter_mut().for_each(|u| *u = u.clamp(-most, most));
     noise.iter_mut().zip(free.unwrap_or_default()).filter(|(_, free)| !**free).for_each(|(v, _)| *v = 0.0);
     noise
 }
@@ -46,8 +54,10 @@ fn direction(shape: [usize; 3], free: Option<&[bool]>, draw: &mut Draw) -> Vec<f
 impl Population {
     fn new(setting: &Setting, mut draw: Draw) -> Population {
         let free = setting.bound.free.map(<[bool]>::to_vec);
-        let direction = direction(setting.shape, free.as_deref(), &mut draw);
+        let most = if setting.bound.ball.is_box { 1.0 / SIGMA } else { f32::INFINITY };
+        let direction = direction(setting.shape, free.as_deref(), most, &mut draw);
         Population {
+            most,
             draw,
             shape: setting.shape,
             steps: setting.steps,
@@ -71,6 +81,7 @@ impl Population {
 }
 
 impl Walk for Population {
+    /// At x, so that the direction alone bounds it: |σu| ≤ ε in a box.
     fn first(&mut self) -> Option<Vec<f32>> {
         (self.steps > 0).then(|| self.probe(self.sigma).collect())
     }
@@ -89,7 +100,7 @@ impl Walk for Population {
                     bound.descend(&mut self.at, &self.slope, self.alpha);
                     self.slope.fill(0.0);
                 }
-                self.direction = direction(self.shape, self.free.as_deref(), &mut self.draw);
+                self.direction = direction(self.shape, self.free.as_deref(), self.most, &mut self.draw);
                 self.sigma
             }
         };
@@ -97,6 +108,9 @@ impl Walk for Population {
             x.copy_from_slice(&self.at);
         } else {
             x.iter_mut().zip(self.probe(next)).for_each(|(x, probe)| *x = probe);
+            if bound.ball.is_box {
+                bound.project(x);
+            }
         }
     }
 }

@@ -88,7 +88,15 @@ impl Walk for Square {
         // In a box a square replaces what was there. In another ball it is added: the projection of the sum
         // then leaves most of the others.
         let (share, kept) = if bound.ball.is_box { (1.0, 0.0) } else { (SHARE, 1.0) };
-        let amplitude = share * (bound.ball.amplitude)(self.eps, channels * side * side);
+        let pixels = (top..top + side).flat_map(|y| (left..left + side).map(move |x| y * columns + x));
+        let values = match bound.free {
+            None => channels * side * side,
+            Some(free) => {
+                let of_pixel = |i: usize| (0..channels).filter(|c| free[c * rows * columns + i]).count();
+                pixels.map(of_pixel).sum::<usize>().max(1)
+            }
+        };
+        let amplitude = share * (bound.ball.amplitude)(self.eps, values);
         for channel in 0..channels {
             let by = self.draw.sign() * amplitude;
             for y in top..top + side {

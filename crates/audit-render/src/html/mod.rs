@@ -297,10 +297,9 @@ fn measured(report: &Report) -> Markup {
     rows.extend(report.command.as_ref().map(|c| ("Command", html! { code { (c) } })));
     let of = if report.data.has_classes() { "of these classes" } else { "like these" };
     let lead = format!(
-        "95 % intervals are for new queries {of}. {} at every ε, other shares of queries, and clean R@1 \
-         of a sample: Wilson. The weakest classes and groups: Clopper and Pearson. All others: bootstrap \
-         over queries, the same resamples for all attacks, unless the text beside them says otherwise.",
-        capital(Quantity::robust(report).label)
+        "95 % intervals are for new queries {of}. Shares of queries: Wilson. The weakest classes and groups: \
+         Clopper and Pearson. All others: bootstrap over queries, the same resamples for all attacks, unless \
+         the text beside them says otherwise."
     );
     conditions(m, Some(&report.data), rows, &lead)
 }

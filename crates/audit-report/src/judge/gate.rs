@@ -316,13 +316,13 @@ fn note(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Option<Str
         }
         Some(baseline) => {
             let unwatched = rules.unwatched(baseline);
-            unwatched.first().map(|first| {
+            let flag = |metric: &&Quantity| format!("--max-drop {}={}", metric.name, metric.tolerance);
+            let flags: Vec<String> = unwatched.iter().map(flag).collect();
+            (!flags.is_empty()).then(|| {
                 format!(
-                    "The drop of {} was not checked, as max_drop is stated for other metrics. Add --max-drop \
-                     {}={}",
+                    "The drop of {} was not checked, as max_drop is stated for other metrics. Add {}",
                     names(&unwatched),
-                    first.name,
-                    first.tolerance
+                    flags.join(" ")
                 )
             })
         }

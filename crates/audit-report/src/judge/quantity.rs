@@ -554,6 +554,7 @@ impl Rungs {
     /// 255ths.
     fn withstanding(&self, report: &Report, eps: f64) -> Option<BTreeMap<String, bool>> {
         let stars = stars::stars(&report.outcomes)?;
+        let eps = stars::on_ladder(eps, stars::most(report));
         distinct(stars.iter().map(|(query, star)| (*query, stars::withstands((self.fails_at)(star), eps))))
     }
 

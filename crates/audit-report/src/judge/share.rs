@@ -12,7 +12,8 @@ pub fn wilson(hits: usize, of: usize) -> (f64, f64) {
     let middle = p + Z * Z / (2.0 * n);
     let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
     let whole = 1.0 + Z * Z / n;
-    (100.0 * ((middle - half) / whole).max(0.0), 100.0 * ((middle + half) / whole).min(1.0))
+    // Rounding may leave the ends of 0 and of all just short of the share.
+    (100.0 * ((middle - half) / whole).max(0.0).min(p), 100.0 * ((middle + half) / whole).min(1.0).max(p))
 }
 
 /// Whether a value counts in a share: 1 does and 0 doesn't. `None` for other values, of which there is no
