@@ -5,7 +5,9 @@ use crate::{BALLS, Ball, LAST, Objective};
 use audit_report::judge::mean::Mean;
 use audit_report::judge::score::Basis;
 use audit_report::judge::strong;
-use audit_report::record::{Found, GateCheckKind, HalfPrecision, Outcome, Report, Severity, Warning, reason};
+use audit_report::record::{
+    Found, GateCheck, GateCheckKind, HalfPrecision, Outcome, Report, Severity, Warning, reason,
+};
 use std::collections::BTreeMap;
 
 /// Largest share of the loss's decrease that may happen in the last steps (Pintor et al.).
