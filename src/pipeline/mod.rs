@@ -61,7 +61,7 @@ pub fn run(request: &Request) -> Result<Report> {
 
     // The verdict, and the files. A report that can't be judged is written too: its attacks took hours.
     let judged = judge(&mut report, request, baseline.as_ref(), &rules);
-    let can_be_judged_later = files.targets.iter().any(|target| target.format.names_trials);
+    let can_be_judged_later = files.targets.iter().any(Target::is_whole);
     let written = report::write_all(files.targets, files.trials, &report, request.output.pictures);
     written.map_err(|e| saved(e, &mut journal))?;
     match judged {

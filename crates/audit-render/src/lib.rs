@@ -154,6 +154,11 @@ impl Target {
         paths.iter().map(|path| Target::open(path)).collect()
     }
 
+    /// Whether the file is a whole report, which `audit gate` and `audit merge` read.
+    pub fn is_whole(&self) -> bool {
+        self.format.names_trials
+    }
+
     /// Whether the format shows pictures of attacks.
     pub fn shows_examples(&self) -> bool {
         self.format.shows_examples
