@@ -691,4 +691,15 @@ mod tests {
         );
         assert!(Suite::load("nowhere.yaml").unwrap_err().message.contains("can't read nowhere.yaml"));
     }
+
+    /// NES moves once for 100 images. Where no protocol has a step size, it is a share of the moves.
+    #[test]
+    fn a_population_has_few_moves() {
+        let plan =
+            |more: &str| Suite::parse("my.yaml", &format!("{BASE}schedule: population\n{more}"))?.plan(28, 0);
+        let (_, found) = plan("norm: l2\neps: 1.0\nsteps: 3200\n").unwrap();
+        assert_eq!(found.alpha, 6.0 / 32.0);
+        let told = plan("steps: 99\n").unwrap_err().message;
+        assert!(told.contains("steps` of at least 100"), "{told}");
+    }
 }

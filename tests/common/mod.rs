@@ -341,8 +341,28 @@ impl Ran {
     }
 }
 
+/// Started in the background of a script, this process ignores SIGINT, and so would the programs that it
+/// starts. A signal with a handler has its default again in a program that is started.
+#[cfg(target_os = "linux")]
+fn answer_ignored_signals() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+        for signal in [signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM]
+        {
+            if ignored >> (signal - 1) & 1 == 1 {
+                signal_hook::flag::register(signal, std::sync::Arc::default()).unwrap();
+            }
+        }
+    });
+}
+
 /// The program in a folder, with the runtime that the tests use.
 pub fn program(dir: &Path) -> Command {
+    #[cfg(target_os = "linux")]
+    answer_ignored_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_audit"));
     command.current_dir(dir).stdin(Stdio::null());
     // Without a cache folder nothing is cached from one test to another.

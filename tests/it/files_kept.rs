@@ -241,7 +241,7 @@ fn a_cache_that_cannot_be_written_costs_no_audit() {
     let dir = stage();
     for (folder, why) in [
         ("suite.yaml/kept", "can't make the folder: suite.yaml is a file"),
-        ("data/kept", "it lies in data, and its files would be images of the next audit"),
+        ("data/kept", "it lies in data, and the next audit would list its files among the images"),
         ("/proc/kept", "can't write there"),
     ] {
         let line = format!("nowhere.onnx {QUICK} --cache {folder}");

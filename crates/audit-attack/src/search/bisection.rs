@@ -117,11 +117,29 @@ mod tests {
             Setting { bound, start: &centre, warm: false, shape: [1, 1, 1], steps: 110, alpha: 0.0 };
         let mut walk = (BISECTION.begin)(&setting, Draw::new(0, "MIN", "", 1));
         let mut x = centre.to_vec();
-        for _ in 0..11 {
+        for _ in 0..110 {
             assert!(!walk.done());
             walk.step(&mut x, &bound, 1.0, Scaled::of(&[1.0]));
         }
         assert!(walk.done());
         assert_eq!(walk.best().unwrap().0, 1.0);
+    }
+
+    /// Only images 0.02 to 0.04 from the centre count, and the steps of the largest ball, 0.1125, go to and fro
+    /// over them. Those of a smaller ball reach them.
+    #[test]
+    fn a_ball_that_is_far_too_large_is_not_the_end() {
+        let centre = [0.5f32];
+        let bound = Bound { ball: &BALLS[0], eps: 0.45, centre: &centre, pixels: true, free: None };
+        let setting =
+            Setting { bound, start: &centre, warm: false, shape: [1, 1, 1], steps: 110, alpha: 0.0 };
+        let mut walk = (BISECTION.begin)(&setting, Draw::new(0, "MIN", "", 1));
+        let mut x = centre.to_vec();
+        for _ in 0..110 {
+            let beyond = x[0] - 0.53;
+            walk.step(&mut x, &bound, f64::from(beyond.abs() - 0.01), Scaled::of(&[beyond.signum()]));
+        }
+        let (loss, image) = walk.best().unwrap();
+        assert!(loss < 0.0 && (0.52..0.541).contains(&image[0]), "{loss}, {image:?}");
     }
 }

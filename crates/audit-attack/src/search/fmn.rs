@@ -143,4 +143,22 @@ mod tests {
         let (size, loss) = smallest_image(0, 20, &|x| (plane(x).0 + 1.0, plane(x).1));
         assert!(loss > 0.0 && size <= 0.5 + 1e-6, "{size}, loss {loss}");
     }
+
+    /// Only one of 100 values may change. The slope over all of them would make the first radius a hundredth of
+    /// the border's distance, 0.2, and a few steps would not reach it.
+    #[test]
+    fn values_that_may_not_change_have_no_part_in_the_slope() {
+        let (centre, free) = ([0.5f32; 100], Vec::from_iter((0..100).map(|i| i == 7)));
+        let bound = Bound { ball: &BALLS[0], eps: 0.5, centre: &centre, pixels: true, free: Some(&free) };
+        let setting =
+            Setting { bound, start: &centre, warm: false, shape: [1, 10, 10], steps: 3, alpha: 0.0 };
+        let mut walk = (FMN.begin)(&setting, Draw::new(0, "", "", 0));
+        let mut x = centre.to_vec();
+        for _ in 0..=3 {
+            let loss = f64::from(0.2 - (x[7] - 0.5));
+            walk.step(&mut x, &bound, loss, Scaled::of(&[-1.0; 100]));
+        }
+        let (loss, image) = walk.best().unwrap();
+        assert!(loss < 0.0 && (0.7..0.71).contains(&image[7]), "{loss}, {}", image[7]);
+    }
 }
