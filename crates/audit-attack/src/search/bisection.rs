@@ -41,7 +41,7 @@ impl Bisection {
         }
         let from = match &self.best.found {
             Some((size, image)) => {
-                // What a round missed may lie within its ball.
+                // A ball in which a round found nothing may still hold an image that a later round found.
                 self.low = if self.low < *size { self.low } else { 0.0 };
                 self.eps = (self.low + size) / 2.0;
                 image

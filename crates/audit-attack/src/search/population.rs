@@ -81,7 +81,7 @@ impl Population {
 }
 
 impl Walk for Population {
-    /// At x, so that the direction alone bounds it: |σu| ≤ ε in a box.
+    /// From the clean image, |σu| ≤ ε keeps it in the box.
     fn first(&mut self) -> Option<Vec<f32>> {
         (self.steps > 0).then(|| self.probe(self.sigma).collect())
     }
