@@ -3,8 +3,8 @@
 use super::warnings;
 use crate::check::float16;
 use crate::facts::is_robust_term;
-use crate::judge::{breakdown, corruption, ladder, retrieval, score, smallest, strong, verification};
-use crate::record::{self, Outcome, Report, ScoreName};
+use crate::judge::{breakdown, corruption, retrieval, score, smallest, strong, verification};
+use crate::record::{self, Outcome, Report, ScoreName, Scores};
 use crate::threat::Objective;
 use std::collections::BTreeSet;
 
@@ -23,23 +23,24 @@ impl Attacked {
     pub fn conclude(self, requested: &[ScoreName]) -> Report {
         let Attacked { mut report } = self;
         report.suite.queries = queries(&report.outcomes);
-        (report.attacks, report.scores) =
+        report.verification = verification::attacked(&report);
+        let robust = strong::robust(&report);
+        let (mut attacks, scores) =
             score::score(&report.outcomes, &report.skipped, &report.basis(), requested, report.seed);
+        // Robust R@1 counts what any attack broke, and must have the same interval everywhere in a report.
+        if let Some(robust) = &robust {
+            let strong = |row: &&mut record::Attack| is_robust_term(&row.code);
+            attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);
+        }
+        let (robust_r1, robust_top1) = match report.data.has_classes() {
+            true => (robust, None),
+            false => (None, robust),
+        };
+        report.attacks = attacks;
+        report.scores = Scores { robust_r1, robust_top1, ..scores };
         report.retrieval = retrieval::rows(&report.outcomes, &report.labels);
         report.smallest = smallest::smallest(&report);
         report.corruptions = corruption::corruptions(&report);
-        verification::conclude(&mut report);
-        let (eps, ladder) = (Some(report.suite.eps), ladder::ladder(&report));
-        let robust = strong::robust(&report.outcomes).map(|robust| record::Robust { eps, ladder, ..robust });
-        match report.data.has_classes() {
-            true => report.scores.robust_r1 = robust,
-            false => report.scores.robust_top1 = robust,
-        }
-        // Robust R@1 counts what any attack broke, and must have the same interval everywhere in a report.
-        if let Some(robust) = report.scores.robust() {
-            let strong = |row: &&mut record::Attack| is_robust_term(&row.code);
-            report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);
-        }
         report.breakdowns = breakdown::breakdowns(&report);
         if report.part.is_none() {
             let comparison = float16::compare(&report);

@@ -7,8 +7,8 @@ use crate::report_fixture::{add_strong_search, report, warning};
 use audit::Exit;
 use audit::judge::breakdown::breakdowns;
 use audit::judge::gate::{self, Rules};
-use audit::judge::{ladder, strong};
-use audit::record::{Enough, Measures, Outcome, Report, Robust, TrialRow, Verdict};
+use audit::judge::strong;
+use audit::record::{Enough, Measures, Outcome, Report, TrialRow, Verdict};
 use std::collections::BTreeMap;
 
 fn hit(hit: bool) -> Measures {
@@ -56,8 +56,7 @@ fn laddered(fail: usize, size: f32) -> Report {
 
 /// The report with robust R@1 and the ladder of its outcomes.
 fn with_robust(mut report: Report) -> Report {
-    let found = strong::robust(&report.outcomes).unwrap();
-    report.scores.robust_r1 = Some(Robust { ladder: ladder::ladder(&report), ..found });
+    report.scores.robust_r1 = strong::robust(&report);
     report
 }
 

@@ -8,10 +8,10 @@ use audit::judge::gate::Rules;
 use audit::judge::paired::PairedReports;
 use audit::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity};
 use audit::judge::row::{Difference, State, Word};
-use audit::judge::{corruption, ladder, score, strong};
+use audit::judge::{corruption, score, strong};
 use audit::record::reason::{GRADIENT_ESTIMATED, MASKED_GRADIENTS, PASS_LEFT_OUT};
 use audit::record::{
-    Benign, CheckResult, Corrupted, Enough, Found, MaskRecord, Measures, Outcome, Report, Retrieval, Robust,
+    Benign, CheckResult, Corrupted, Enough, Found, MaskRecord, Measures, Outcome, Report, Retrieval,
     ScoreName, Verdict,
 };
 use audit::shards::identity::Identity;
@@ -247,8 +247,7 @@ fn with_ladder(lost: usize) -> Report {
             ..outcome("R1", &format!("class/{:02}", i + 1), hit(true), hit(i >= lost))
         });
     }
-    let ladder = ladder::ladder(&found);
-    found.scores.robust_r1 = strong::robust(&found.outcomes).map(|robust| Robust { ladder, ..robust });
+    found.scores.robust_r1 = strong::robust(&found);
     found
 }
 

@@ -153,7 +153,7 @@ pub fn add_strong_search(report: &mut Report) {
             .outcomes
             .push(Outcome { members: Some(members), ..outcome("R1", query, hit(true), hit(survives)) });
     }
-    report.scores.robust_r1 = audit::judge::strong::robust(&report.outcomes);
+    report.scores.robust_r1 = audit::judge::strong::robust(report);
     let row = json!({
         "code": "R1", "form": "published", "queries": 32, "skipped": 0, "before": 100.0, "after": 3.125,
         "after_interval": [0.0, 9.375], "ers_term": null, "resistance": { "per_trial": 3.125, "table": 3.125 },

@@ -7,9 +7,10 @@ use crate::progress::{Mode, Phase};
 use crate::record::{Acceptance, Report, Verification};
 use crate::request::{Sample, StrongSample};
 use crate::space::Gallery;
-use crate::space::verification::{Distances, FAR, Pair, folds};
+use crate::space::verification::{FAR, Pair};
 use crate::threat::{self, AttackContext, Objective, Trial};
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 
 /// The pairs that the data set lists; `None` if it has no list.
 pub fn listed(dataset: &Dataset, gallery: &Gallery) -> Option<Vec<Pair>> {
@@ -88,18 +89,24 @@ pub fn clean(
 ) -> Option<Verification> {
     let (AttackContext { gallery, pairs, threshold, .. }, acceptance) = (context, acceptance?);
     let phase = Phase::new("pairs", 0, progress);
-    let distances = Distances::of(gallery, pairs);
-    let mut found = verification::clean(&distances, pairs.listed, acceptance, *threshold, seed)?;
-    found.folds = verification::of_folds(folds(gallery, pairs));
+    let groups = groups(context, trials);
+    let found = verification::clean(gallery, pairs, acceptance, *threshold, groups, seed)?;
     phase.finish();
+    Some(found)
+}
+
+/// The groups of the listed pairs that `trials` attack: by attack, then by query.
+fn groups(context: &AttackContext, trials: &[Trial]) -> BTreeMap<String, BTreeMap<String, String>> {
+    let AttackContext { gallery, pairs, .. } = context;
+    let mut found: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for trial in trials.iter().filter(|_| pairs.listed) {
         let Some(same) = trial.objective.pairs else { continue };
         let pair = pairs.of(trial.query, same).find(|p| trial.targets == [p.reference]);
         let Some(group) = pair.and_then(|p| p.group.clone()) else { continue };
-        let groups = found.group_of.entry(trial.objective.code.into()).or_default();
+        let groups = found.entry(trial.objective.code.into()).or_default();
         groups.insert(gallery.ids[trial.query].clone(), group);
     }
-    Some(found)
+    found
 }
 
 /// Puts the groups of all `parts` of a run together.

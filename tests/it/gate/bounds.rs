@@ -135,8 +135,7 @@ fn every_number_of_a_report_can_be_demanded() {
     for o in full.outcomes.iter_mut().filter(|o| o.attack == "R1") {
         o.enough = Some(Enough::default());
     }
-    let robust = strong::robust(&full.outcomes);
-    full.scores.robust_r1 = robust.map(|robust| Robust { ladder: ladder::ladder(&full), ..robust });
+    full.scores.robust_r1 = strong::robust(&full);
     full.breakdowns = breakdown::breakdowns(&full);
     // One corruption stands for all, which have rows of the same kind.
     let queries: BTreeSet<String> = full.outcomes.iter().map(|o| o.query.clone()).collect();

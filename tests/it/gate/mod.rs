@@ -8,8 +8,8 @@ use crate::common::transcript::Transcript;
 use crate::common::{Temp, as_json, one_line, outcome, rendered, run};
 use crate::report_fixture::{report as fixture, warning};
 use audit::judge::quantity::{Needs, Quantity};
-use audit::judge::{breakdown, corruption, ladder, score, strong};
-use audit::record::{CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Robust, Score, ScoreName};
+use audit::judge::{breakdown, corruption, score, strong};
+use audit::record::{CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Score, ScoreName};
 use audit::threat::term::{TERMS, Term};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ fn with_strong(mut report: Report, left: usize) -> Report {
     report.outcomes.extend(found);
     let (attacks, scores) =
         score::score(&report.outcomes, &report.skipped, &report.basis(), &ScoreName::ALL, report.seed);
-    report.scores.robust_r1 = strong::robust(&report.outcomes);
+    report.scores.robust_r1 = strong::robust(&report);
     let all = scores.ars_strong.unwrap();
     report.scores.ars_strong = Some(Score { withheld: false, ..all });
     report.attacks.retain(|a| a.code != "R1");
@@ -57,8 +57,7 @@ fn with_ladder(name: &str, left: usize) -> Report {
         o.linf = 2.0 / 255.0;
         o.enough = Some(Enough { size, as_file: size, ..Enough::default() });
     }
-    let found = ladder::ladder(&report);
-    report.scores.robust_r1.as_mut().unwrap().ladder = found;
+    report.scores.robust_r1 = strong::robust(&report);
     report
 }
 

@@ -28,7 +28,7 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
         let all: Vec<String> =
             report.outcomes.iter().filter(|o| o.attack == "R1").map(|o| o.query.clone()).collect();
         report.outcomes.retain(|o| all[..queries].contains(&o.query));
-        report.scores.robust_r1 = audit::judge::strong::robust(&report.outcomes);
+        report.scores.robust_r1 = audit::judge::strong::robust(&report);
         assert_eq!(ROBUST.row(&report).interval.is_some(), enough);
         assert_eq!(report::terminal::render_in(&report, 80).contains("Not robust: "), enough);
         // A gate on such a number fails, and says why.
@@ -219,7 +219,7 @@ fn cases() -> Vec<(&'static str, Report)> {
                 for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1").take(8) {
                     (o.before.hit, o.after.hit) = (Some(false), Some(false));
                 }
-                report.scores.robust_r1 = audit::judge::strong::robust(&report.outcomes);
+                report.scores.robust_r1 = audit::judge::strong::robust(report);
             }),
         ),
         ("8 correct queries", with(&|report| report.scores.robust_r1.as_mut().unwrap().clean = 25.0)),

@@ -9,7 +9,7 @@ pub mod corruption;
 pub mod crossed;
 pub mod division;
 pub mod gate;
-pub mod ladder;
+mod ladder;
 pub mod mean;
 pub mod paired;
 pub mod published;

@@ -1,5 +1,6 @@
 //! Results of the strong search: robust R@1, and whether it contradicts other numbers.
 
+use super::ladder::ladder;
 use super::quantity::{Needs, Quantity, ROBUST};
 use super::share::wilson;
 use super::survivors::{attacked, survivors};
@@ -9,27 +10,51 @@ use crate::facts::{FACTS, Facts, is_robust};
 use crate::record::{FEW, Found, MemberResult, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
 use std::collections::HashMap;
 
-/// Robust R@1, or robust top-1, of the queries that the strong search attacked; `None` if it attacked none. A
-/// query is lost if any attack of the report made it wrong.
-pub fn robust(outcomes: &[Outcome]) -> Option<Robust> {
-    let queries = attacked(outcomes).count();
-    if queries == 0 {
-        return None;
-    }
-    let share = |hits: usize| 100.0 * hits as f64 / queries as f64;
-    let clean = attacked(outcomes).filter(|o| o.before.hit == Some(true)).count();
-    let left = survivors(outcomes).into_iter().filter(|(_, right)| *right).count();
+/// Robust R@1, or robust top-1, of the queries that the strong search attacked; `None` if it attacked none.
+pub fn robust(report: &Report) -> Option<Robust> {
+    let outcomes = &report.outcomes;
+    let counts = Counts::of(outcomes)?;
     let objective = attacked(outcomes).next().and_then(|o| Facts::find(&o.attack).ok());
     let members = objective.map(|of| member_rows(of, attacked(outcomes), |m| m.reached && m.counts));
     Some(Robust {
-        value: share(left),
-        interval: unless_few(queries, Some(wilson(left, queries))),
-        eps: None,
-        queries,
-        clean: share(clean),
+        value: counts.share(counts.left),
+        interval: counts.interval(),
+        eps: Some(report.suite.eps),
+        queries: counts.queries,
+        clean: counts.share(counts.clean),
         members: members.unwrap_or_default(),
-        ladder: None,
+        ladder: ladder(report),
     })
+}
+
+/// Numbers of queries of the strong search.
+struct Counts {
+    /// Attacked queries.
+    queries: usize,
+    /// Those that are correct without an attack.
+    clean: usize,
+    /// Those that no attack of the report made wrong.
+    left: usize,
+}
+
+impl Counts {
+    /// `None` if no query was attacked.
+    fn of(outcomes: &[Outcome]) -> Option<Counts> {
+        let queries = attacked(outcomes).count();
+        let clean = attacked(outcomes).filter(|o| o.before.hit == Some(true)).count();
+        let left = survivors(outcomes).into_iter().filter(|(_, right)| *right).count();
+        (queries > 0).then_some(Counts { queries, clean, left })
+    }
+
+    /// The share that `some` of the attacked queries are, in per cent.
+    fn share(&self, some: usize) -> f64 {
+        100.0 * some as f64 / self.queries as f64
+    }
+
+    /// 95 % interval of the share that is left.
+    fn interval(&self) -> Option<(f64, f64)> {
+        unless_few(self.queries, Some(wilson(self.left, self.queries)))
+    }
 }
 
 /// What each member of the strong search did on the `outcomes` of an objective. `counts`: whether the image
@@ -131,7 +156,7 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
 
 /// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
 pub fn contradicted(outcomes: &[Outcome]) -> Found {
-    let Some(robust) = robust(outcomes) else { return no_strong_search() };
+    let Some(counts) = Counts::of(outcomes) else { return no_strong_search() };
     let all = TermComparison::all(outcomes);
     if all.is_empty() {
         return Found::not_checked(
@@ -156,9 +181,9 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
     Found::warning(format!(
         "under a stronger attack R@1 falls to {:.1} % at the same ε ({}{} queries); the suite's attacks leave more of \
          the same queries: {}. Scores of these attacks say how strong they are, more than how robust the model is",
-        robust.value,
-        robust.interval.map_or(String::new(), |(low, high)| format!("95 % {low:.1} – {high:.1}, ")),
-        robust.queries,
+        counts.share(counts.left),
+        counts.interval().map_or(String::new(), |(low, high)| format!("95 % {low:.1} – {high:.1}, ")),
+        counts.queries,
         each.join(", ")
     ))
 }
@@ -290,16 +315,15 @@ mod tests {
     #[test]
     fn a_query_is_lost_to_whatever_attack_broke_it() {
         let mut outcomes = outcomes_of_both(10, 4, 3);
-        let robust = super::robust(&outcomes).unwrap();
-        assert!((robust.value - 30.0).abs() < 1e-9 && robust.queries == 10 && robust.clean == 100.0);
-        assert_eq!(robust.interval, Some(wilson(3, 10)));
+        let counts = |outcomes: &[Outcome]| Counts::of(outcomes).map(|of| [of.queries, of.clean, of.left]);
+        assert_eq!(counts(&outcomes), Some([10, 10, 3]));
+        assert_eq!(Counts::of(&outcomes).unwrap().interval(), Some(wilson(3, 10)));
         // One was wrong without an attack.
         outcomes[9].before.hit = Some(false);
-        let robust = super::robust(&outcomes).unwrap();
-        assert!((robust.value - 30.0).abs() < 1e-9 && (robust.clean - 90.0).abs() < 1e-9);
+        assert_eq!(counts(&outcomes), Some([10, 9, 3]));
         outcomes[5].before.hit = Some(false);
-        assert!((super::robust(&outcomes).unwrap().value - 20.0).abs() < 1e-9);
+        assert_eq!(counts(&outcomes), Some([10, 8, 2]));
         outcomes.retain(|o| o.attack != "R1");
-        assert!(super::robust(&outcomes).is_none());
+        assert_eq!(counts(&outcomes), None);
     }
 }

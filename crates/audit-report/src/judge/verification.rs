@@ -4,12 +4,12 @@
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};
 use super::share::wilson;
-use crate::facts::Facts;
-use crate::facts::{DODGE, IMPERSONATE};
+use crate::facts::{DODGE, Facts, IMPERSONATE};
 use crate::record::{
     Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
 };
-use audit_gallery::space::verification::{Accuracy, At, Distances};
+use audit_gallery::space::Gallery;
+use audit_gallery::space::verification::{Accuracy, At, Distances, Pairs, folds};
 use std::collections::BTreeMap;
 
 /// The 95 % interval of a number over resamples of these numbers of genuine and impostor pairs.
@@ -22,18 +22,21 @@ fn spread(
 }
 
 /// Verification of a gallery's pairs without an attack, at the false accept rate of `acceptance` or at
-/// `threshold`. `None` if one kind of pair is missing.
+/// `threshold`. `group_of` has the groups of the pairs that will be attacked. `None` if one kind of pair is
+/// missing.
 pub fn clean(
-    distances: &Distances,
-    listed: bool,
+    gallery: &Gallery,
+    pairs: &Pairs,
     acceptance: Acceptance,
     threshold: f64,
+    group_of: BTreeMap<String, BTreeMap<String, String>>,
     seed: u64,
 ) -> Option<Verification> {
     let at = match acceptance {
         Acceptance::Far(far) => At::Far(far),
         _ => At::Threshold(threshold),
     };
+    let distances = Distances::of(gallery, pairs);
     let found = distances.accuracy(at)?;
     let resamples = distances.resample(at, RESAMPLES, seed);
     let counts = distances.counts();
@@ -44,7 +47,7 @@ pub fn clean(
         threshold_interval: matches!(at, At::Far(_))
             .then(|| spread(counts, &resamples, |a| a.threshold))
             .flatten(),
-        listed,
+        listed: pairs.listed,
         genuine,
         impostor,
         far: 100.0 * found.far,
@@ -52,31 +55,33 @@ pub fn clean(
         tar_interval: per_cent(|a| a.tar),
         eer: 100.0 * found.eer,
         eer_interval: per_cent(|a| a.eer),
-        folds: None,
+        folds: of_folds(folds(gallery, pairs)),
         attacked: Vec::new(),
         groups: Vec::new(),
-        group_of: BTreeMap::new(),
+        group_of,
     })
 }
 
 /// Mean and standard error of the accuracies of folds, given as shares; `None` if there are none.
-pub fn of_folds(accuracy: Vec<f64>) -> Option<Folds> {
+fn of_folds(accuracy: Vec<f64>) -> Option<Folds> {
     let accuracy: Vec<f64> = accuracy.into_iter().map(|share| 100.0 * share).collect();
     let Mean { value: mean, error: standard_error } = Mean::of(&accuracy)?;
     Some(Folds { accuracy, mean, standard_error })
 }
 
-/// Fills in the numbers that follow from a report's outcomes.
-pub fn conclude(report: &mut Report) {
-    let acceptance = report.suite.threshold;
-    let Some(found) = &mut report.verification else { return };
-    found.attacked = attacked(&report.outcomes, acceptance, report.seed);
-    found.groups = groups(&report.outcomes, &found.group_of);
+/// Verification of a report under attacks, from its verification without an attack and its outcomes.
+pub fn attacked(report: &Report) -> Option<Verification> {
+    let clean = report.verification.as_ref()?;
+    Some(Verification {
+        attacked: attacked_pairs(&report.outcomes, report.suite.threshold, report.seed),
+        groups: groups(&report.outcomes, &clean.group_of),
+        ..clean.clone()
+    })
 }
 
 /// Error rates of the attacked pairs, if both kinds were attacked: without an attack, under each of both
 /// attacks, and under both.
-fn attacked(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u64) -> Vec<AttackedPairs> {
+fn attacked_pairs(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u64) -> Vec<AttackedPairs> {
     let distances = |objective: &Facts, after: bool| -> Vec<f64> {
         let mine = outcomes.iter().filter(|o| o.attack == objective.code);
         mine.filter_map(|o| if after { o.after.distance } else { o.before.distance }).collect()
