@@ -200,7 +200,7 @@ pub fn write_all(
             target.write(shown)
         });
     };
-    let (mut short, apart) = data.apart();
+    let (apart, short) = data.apart();
     let bytes = json::lines(&apart)?;
     let (path, sha256) = (trials.0.clone(), hex(&Sha256::digest(&bytes)));
     trials.write(&bytes)?;
@@ -210,8 +210,8 @@ pub fn write_all(
             continue;
         }
         let path = seen_from(&target.destination.0, &path);
-        short.trials_file = Some(TrialsFile { path, sha256: sha256.clone(), outcomes: apart.outcomes.len() });
-        target.destination.write(&json::render_short(&short, report)?)?;
+        let file = TrialsFile { path, sha256: sha256.clone(), outcomes: apart.outcomes.len() };
+        target.destination.write(&json::render_short(&short(file), report)?)?;
     }
     Ok(())
 }

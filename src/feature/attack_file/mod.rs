@@ -162,7 +162,7 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let as_file = Arc::new(resampling.clone().through_jpeg(attack.jpeg));
     let image = search(request, &mut subject.model, &goal, &plan, (&photograph, &as_file))?;
     let clean = goal.found(&raw);
-    let mut result = AttackedFile {
+    let result = |attacked: Option<Attacked>| AttackedFile {
         attack: attack.clone(),
         goal: goal.words.clone(),
         shape: photograph.shape,
@@ -170,9 +170,9 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
         metric: subject.metric,
         eps,
         clean,
-        attacked: None,
+        attacked,
     };
-    let Some(image) = image else { return Ok(result) };
+    let Some(image) = image else { return Ok(result(None)) };
 
     // What counts is the file, read as it is written.
     let bytes = file_of(&image, photograph.shape, attack.jpeg)?;
@@ -183,15 +183,16 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let largest = changes.iter().copied().max().unwrap_or(0);
     // What JPEG adds is no part of the attack.
     let within = attack.jpeg.is_some() || largest <= eps;
-    if !found.reached || !within {
+    let confirmed = found.reached && within;
+    let share = changes.iter().filter(|change| **change > 0).count() as f64 / changes.len() as f64;
+    let sha256 = hex(&Sha256::digest(&bytes));
+    let result = result(Some(Attacked { found, largest, share, sha256 }));
+    if !confirmed {
         return Err(Error::internal(format!(
             "{}: the file differs from what the search found; please report this",
             result.subject()
         )));
     }
-    let share = changes.iter().filter(|change| **change > 0).count() as f64 / changes.len() as f64;
-    let sha256 = hex(&Sha256::digest(&bytes));
-    result.attacked = Some(Attacked { found, largest, share, sha256 });
     let page = match &files.page {
         None => None,
         Some(_) => {

@@ -79,9 +79,12 @@ pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<
     let exit = [&own_a, &own_b].into_iter().find_map(Report::exit);
     let caveats =
         [(&names[0], &own_a), (&names[1], &own_b)].map(|(name, report)| caveats(name, report)).concat();
-    let mut comparison = compare::of_reports(names.into(), &[own_a, own_b], None, true)?;
-    comparison.cautions.extend(caveats);
-    comparison.crossed = Some(Crossed { transfer, agreement, costs });
+    let compared = compare::of_reports(names.into(), &[own_a, own_b], None, true)?;
+    let comparison = Comparison {
+        cautions: [compared.cautions, caveats].concat(),
+        crossed: Some(Crossed { transfer, agreement, costs }),
+        ..compared
+    };
     audits.done(&comparison)?;
     Ok((comparison, exit))
 }

@@ -52,19 +52,13 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
         suite.max_queries = Some(SHARED_QUERIES);
     }
     let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
-    let mut findings = opened.findings.clone();
-    let mut examination = Examination {
-        schema_version: record::SCHEMA_VERSION,
-        tool: describe::tool(&request, &opened.subject),
-        model: describe::model(&opened.subject),
-        data: record::Data::default(),
-        suite: describe::suite(&opened.setup, None, request.attack.precision, None),
-        seed: request.seed,
-        allow_untrusted: doctor.audit.allow_untrusted,
-        findings: Vec::new(),
-    };
+    let (tool, model) = (describe::tool(&request, &opened.subject), describe::model(&opened.subject));
+    let precision = request.attack.precision;
     // Embeddings that aren't finite make no gallery, and nothing to attack.
-    if !findings.iter().any(|f| f.invalidates(&reason::FINITE)) {
+    let (data, suite, mut findings) = if opened.findings.iter().any(|f| f.invalidates(&reason::FINITE)) {
+        let suite = describe::suite(&opened.setup, None, precision, None);
+        (record::Data::default(), suite, opened.findings)
+    } else {
         let mut embedded = opened.embed(&request, None)?;
         let Embedded { setup, context, queries, .. } = &embedded;
         let mut chosen = selection::select(&request, setup, context, queries)?;
@@ -73,13 +67,16 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
             chosen.selection.trials.retain(|trial| !trial.objective.strong_only);
         }
         let queries: BTreeSet<usize> = chosen.selection.trials.iter().map(|t| t.query).collect();
-        examination.suite.queries = queries.len();
-        examination.suite.sampling =
+        let sampling =
             selection::sampling(&request, &setup.suite, context, &embedded.subject.dataset, &chosen);
-        examination.data = embedded.data.clone();
-        findings = embedded.findings.clone();
+        let suite = record::SuiteRecord {
+            queries: queries.len(),
+            ..describe::suite(setup, None, precision, sampling)
+        };
+        let (data, mut findings) = (embedded.data.clone(), embedded.findings.clone());
         findings.extend(attacks(&request, surrogate.as_deref(), &checks, &mut embedded, &chosen, usual)?);
-    }
+        (data, suite, findings)
+    };
     let missing = not_run(&findings, &checks, |c| match c.run {
         CheckFn::Preprocessing(_) => Found::not_checked(
             "generated images don't tell which preprocessing a model was trained with",
@@ -87,10 +84,19 @@ pub fn run(doctor: &Doctor) -> Result<Examination> {
         ),
         _ => Found::not_checked("embeddings or gradient aren't finite, so that nothing was attacked", ""),
     });
-    examination.findings = findings;
-    examination.findings.extend(missing);
+    findings.extend(missing);
     let place = |f: &Finding| CHECKS.iter().position(|c| c.reason.id == f.check).unwrap_or(CHECKS.len());
-    examination.findings.sort_by_key(place);
+    findings.sort_by_key(place);
+    let examination = Examination {
+        schema_version: record::SCHEMA_VERSION,
+        tool,
+        model,
+        data,
+        suite,
+        seed: request.seed,
+        allow_untrusted: doctor.audit.allow_untrusted,
+        findings,
+    };
     let bytes = report::pretty(&examination)?;
     files.into_iter().try_for_each(|file| file.write(&bytes))?;
     Ok(examination)

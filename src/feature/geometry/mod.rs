@@ -73,16 +73,15 @@ pub fn run(base: &Request) -> Result<Geometry> {
     let (samplers, states) = mined(request, &batches)?;
     let mut warnings: Vec<record::Warning> = check::warnings(findings.clone()).collect();
     warnings.extend(warnings::of_machine(request, &subject.model.info.cpu_nodes));
-    let mut suite = describe::suite(setup, None, Precision::Fp32, None);
 
     let triplets = hardened(request, subject, &setup.plan, gallery, geometry::semihard(&batches, most))?;
     let shown = Shown::choose(gallery, most);
     let attack = setup.suite.attacks.first().map_or("", |entry| entry.objective.code);
     let (shifts, after) = shifted(request, subject, setup, context, &shown.queries, spacing.distance)?;
     let map = shown.map(request, subject, attack, gallery, after)?;
-    suite.queries = shown.queries.len();
-    suite.sampling =
-        Some(format!("{} queries of the {} classes on the map", shown.queries.len(), shown.classes));
+    let queries = shown.queries.len();
+    let sampling = Some(format!("{queries} queries of the {} classes on the map", shown.classes));
+    let suite = record::SuiteRecord { queries, ..describe::suite(setup, None, Precision::Fp32, sampling) };
     let found = Geometry {
         schema_version: record::SCHEMA_VERSION,
         tool: describe::tool(request, subject),
@@ -116,20 +115,14 @@ fn spacing(request: &Request, gallery: &Gallery, name: &dyn Fn(usize) -> String)
     let items = threat::sample_candidates(gallery, MOST_ITEMS, request.seed);
     let classes = items.iter().map(|&i| gallery.labels[i]).collect::<BTreeSet<_>>().len();
     let mut phase = Phase::new("distances", classes as u64, request.progress);
-    let mut found = geometry::spacing(gallery, &items, name, &mut |done| {
+    let found = geometry::spacing(gallery, &items, name, &mut |done| {
         phase.set(done as u64, None);
         interrupt::check("")
     })?;
-    if items.len() < gallery.len() {
-        found.sampling = Some(format!(
-            "{} of {} images, stratified by class, seed {}",
-            items.len(),
-            gallery.len(),
-            request.seed
-        ));
-    }
     phase.finish();
-    Ok(found)
+    let (some, all) = (items.len(), gallery.len());
+    let stated = || format!("{some} of {all} images, stratified by class, seed {}", request.seed);
+    Ok(Spacing { sampling: (some < all).then(stated), ..found })
 }
 
 /// Hardness of triplets by sampler.

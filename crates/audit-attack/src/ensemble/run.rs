@@ -490,12 +490,11 @@ impl<'s> Chunk<'s> {
     fn report(&mut self, i: usize, watch: &mut Watch) -> ControlFlow<()> {
         self.reported += 1;
         let state = &mut self.states[i];
-        let Some((_, mut outcome, evidence)) = state.best.take() else { return ControlFlow::Continue(()) };
-        let members = std::mem::take(&mut state.members);
-        outcome.enough = state.enough.take();
-        let below = outcome.enough.map_or(0, |enough| enough.steps);
-        outcome.steps = members.iter().map(|m| m.steps).sum::<usize>() + below;
-        outcome.members = Some(members);
+        let Some((_, best, evidence)) = state.best.take() else { return ControlFlow::Continue(()) };
+        let (members, enough) = (std::mem::take(&mut state.members), state.enough.take());
+        let below = enough.map_or(0, |enough| enough.steps);
+        let steps = members.iter().map(|m| m.steps).sum::<usize>() + below;
+        let outcome = Outcome { enough, steps, members: Some(members), ..best };
         watch(Event::Done(self.places[i], &outcome, &evidence))
     }
 }

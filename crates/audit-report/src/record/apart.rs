@@ -1,7 +1,7 @@
 //! The trials of a report in their own file (`--trials-out`). The report then is short and names that file,
 //! and loading it gives the whole.
 
-use super::{Corrupted, Examples, Outcome, Report, SCHEMA_VERSION, Skipped, TrialList};
+use super::{Corrupted, Examples, Outcome, Report, SCHEMA_VERSION, Skipped, TrialList, TrialsFile};
 use audit_base::{Error, Result, files};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,8 +35,8 @@ pub struct Apart {
 }
 
 impl Report {
-    /// The report without its trials, and the trials. [`Report::trials_file`] is still to be filled in.
-    pub fn apart(&self) -> (Report, Apart) {
+    /// The trials, and the report without them as a function of the file that they are in.
+    pub fn apart(&self) -> (Apart, impl Fn(TrialsFile) -> Report) {
         let mut short = self.clone();
         let apart = Apart {
             schema_version: SCHEMA_VERSION,
@@ -49,7 +49,7 @@ impl Report {
             trials: self.trials.clone(),
         };
         short.trials.attacks.clear();
-        (short, apart)
+        (apart, move |file| Report { trials_file: Some(file), ..short.clone() })
     }
 
     /// Puts the trials of another file back. `folder` is the report's. Errors (exit code 2): the file can't
