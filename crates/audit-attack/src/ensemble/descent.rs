@@ -5,7 +5,7 @@ use super::ladder::{
     self, AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
 };
 use super::run::{Chunk, WorkerSource};
-use super::runs::Aimed;
+use super::runs::{Aimed, MemberRuns};
 use super::{Aims, Member};
 use crate::plan::Plan;
 use crate::runner::{Event, Further, Watch};
@@ -193,8 +193,8 @@ impl Descent<'_, '_, '_> {
             let wrong = outcome.after.hit == Some(false);
             [if wrong { -f64::from(size(outcome)) } else { f64::NEG_INFINITY }, 0.0]
         };
-        let found = chunk.found(member, plan, &runs, &smaller, [*base, *left], *workers, watch)?;
-        let Some(found) = found else {
+        let all = MemberRuns { member, plan, runs: &runs, worth: &smaller };
+        let Some(found) = chunk.results(&all, [*base, *left], *workers, watch)? else {
             return Ok(None);
         };
         let files = plan.makes_files();

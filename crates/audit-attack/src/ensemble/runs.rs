@@ -28,6 +28,16 @@ pub(super) struct Aimed {
     pub number: usize,
 }
 
+/// Runs of a member, and which of them are good.
+pub(super) struct MemberRuns<'r> {
+    pub member: &'r Member,
+    /// The ball of their perturbations.
+    pub plan: &'r Plan,
+    pub runs: &'r [Aimed],
+    /// The worth of a run's outcome.
+    pub worth: &'r (dyn Fn(usize, &Outcome) -> [f64; 2] + Sync),
+}
+
 /// What a run found: its place among the runs of a member, the outcome, and its image.
 pub(super) type Found = (usize, Outcome, Evidence);
 
@@ -105,28 +115,25 @@ impl Chunk<'_> {
         let worth = |i: usize, outcome: &Outcome| {
             [all.success(trials[i], outcome), nearness(member, trials[i].objective, outcome)]
         };
-        let Some(found) = self.found(member, all.plan, &runs, &worth, [base, later], workers, watch)? else {
+        let all_runs = MemberRuns { member, plan: all.plan, runs: &runs, worth: &worth };
+        let Some(found) = self.results(&all_runs, [base, later], workers, watch)? else {
             return Ok(ControlFlow::Break(()));
         };
         self.take(member, &runs, found);
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Results of the `runs` of a member in the ball of `plan`, in their order; `None` if `watch` ended them.
-    /// Of the runs of one trial only the best by `worth` keeps its image, the first of equal ones:
-    /// photographs of all would fill the memory.
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn found(
+    /// Results of the runs of a member, in their order; `None` if `watch` ended them. Of the runs of one trial
+    /// only the best keeps its image, the first of equal ones: photographs of all would fill the memory.
+    pub(super) fn results(
         &mut self,
-        member: &Member,
-        plan: &Plan,
-        runs: &[Aimed],
-        worth: &(dyn Fn(usize, &Outcome) -> [f64; 2] + Sync),
+        of: &MemberRuns,
         [base, later]: [usize; 2],
         workers: &mut WorkerSource,
         watch: &mut Watch,
     ) -> Result<Option<Vec<Found>>> {
         let Strong { context, images, others, effort, .. } = *self.all;
+        let MemberRuns { member, plan, runs, worth } = *of;
         let gallery = &context.gallery;
         if runs.is_empty() {
             return Ok(Some(Vec::new()));

@@ -26,6 +26,7 @@ use audit_model::Differentiable;
 use audit_report::record::{Outcome, Space};
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, concatenate};
 use rayon::prelude::*;
+use shared::Worker;
 use slots::Slots;
 use state::State;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -411,7 +412,9 @@ impl<'a> Task<'a> {
                 let mut clean = clean?;
                 locked(shared).begins(job);
                 if self.is_together(job) {
-                    self.work_together([job, start], clean, model, worker, &mut buffers, shared)?;
+                    let buffers = &mut buffers;
+                    let mut worker = Worker { model: &mut *model, place: worker, buffers, shared };
+                    self.work_together([job, start], clean, &mut worker)?;
                     ready.extend(next().map(fetch));
                     continue;
                 }

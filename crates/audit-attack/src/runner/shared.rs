@@ -16,6 +16,15 @@ use std::sync::Mutex;
 /// follows. Without a gradient they cost about as much as the step.
 const SEARCHED_PER_STEP: usize = 3;
 
+/// A worker, and what it shares with the others.
+pub(super) struct Worker<'w, 'a, 's> {
+    pub model: &'w mut dyn Differentiable,
+    /// Its place among the workers.
+    pub place: usize,
+    pub buffers: &'w mut Losses,
+    pub shared: &'w Mutex<State<'a, 's>>,
+}
+
 /// A perturbation of several trials from one start.
 struct Crafted<'a> {
     runs: Vec<Option<Run<'a>>>,
@@ -34,17 +43,14 @@ impl<'a> Task<'a> {
         &self,
         [job, start]: [usize; 2],
         clean: Vec<CleanImage>,
-        model: &mut dyn Differentiable,
-        worker: usize,
-        buffers: &mut Losses,
-        shared: &Mutex<State>,
+        worker: &mut Worker,
     ) -> Result<()> {
         if clean.iter().any(|image| image.resampling.is_some()) {
             return Err(Error::internal("photographs of different sizes share no perturbation"));
         }
         let applied = self.applied(job);
         if applied.is_empty() {
-            let crafted = self.craft([job, start], clean, model, worker, buffers, shared)?;
+            let crafted = self.craft([job, start], clean, worker)?;
             let Some(Crafted { runs, delta, .. }) = crafted else { return Ok(()) };
             let mut waiting: Vec<_> = (runs.into_iter().flatten())
                 .map(|run| {
@@ -52,16 +58,16 @@ impl<'a> Task<'a> {
                     (run, image)
                 })
                 .collect();
-            return self.measure(&mut waiting, true, model, buffers, shared);
+            return self.measure(&mut waiting, true, worker.model, worker.buffers, worker.shared);
         }
         // The start with the most success on the sample counts, and among equals the one with the lowest
         // loss. The queries that the perturbation is measured on have no part in the choice.
         let mut best: Option<(f64, usize, Crafted)> = None;
         for start in 0..=self.plan.restarts {
-            let Some(found) = self.craft([job, start], clean.clone(), model, worker, buffers, shared)? else {
+            let Some(found) = self.craft([job, start], clean.clone(), worker)? else {
                 return Ok(());
             };
-            let success = self.mean_success(&found, model, buffers)?;
+            let success = self.mean_success(&found, worker.model, worker.buffers)?;
             let better = |(most, _, best): &(f64, usize, Crafted)| {
                 success > *most || (success == *most && found.loss < best.loss)
             };
@@ -72,16 +78,17 @@ impl<'a> Task<'a> {
         let Some((_, start, Crafted { delta, free, .. })) = best else { return Ok(()) };
         let mut waiting = Vec::new();
         for &trial in applied {
-            let clean = load(&self.context.gallery, self.images, self.trials[trial].query, model.pixels())?;
-            let run = self.new_run([job, start], trial, clean, model.shape(), free.clone());
+            let clean =
+                load(&self.context.gallery, self.images, self.trials[trial].query, worker.model.pixels())?;
+            let run = self.new_run([job, start], trial, clean, worker.model.shape(), free.clone());
             let image = run.moved(&delta);
             waiting.push((run, image));
-            self.measure(&mut waiting, false, model, buffers, shared)?;
-            if locked(shared).ended {
+            self.measure(&mut waiting, false, worker.model, worker.buffers, worker.shared)?;
+            if locked(worker.shared).ended {
                 return Ok(());
             }
         }
-        self.measure(&mut waiting, true, model, buffers, shared)
+        self.measure(&mut waiting, true, worker.model, worker.buffers, worker.shared)
     }
 
     /// Crafts the common perturbation of a job's trials from one start, along the gradient of their mean
@@ -90,14 +97,11 @@ impl<'a> Task<'a> {
         &self,
         [job, start]: [usize; 2],
         clean: Vec<CleanImage>,
-        model: &mut dyn Differentiable,
-        worker: usize,
-        buffers: &mut Losses,
-        shared: &Mutex<State>,
+        worker: &mut Worker,
     ) -> Result<Option<Crafted<'a>>> {
         let Task { context, trials, jobs, plan, .. } = *self;
         let gallery = &context.gallery;
-        let (count, pixels) = (model.batch(), model.pixels());
+        let (count, pixels) = (worker.model.batch(), worker.model.pixels());
         let members: Vec<&Trial> = jobs[job].iter().map(|&trial| &trials[trial]).collect();
         // Random draws depend on which queries share the perturbation, and not on their order.
         let mut ids: Vec<&str> = members.iter().map(|t| gallery.ids[t.query].as_str()).collect();
@@ -105,7 +109,7 @@ impl<'a> Task<'a> {
         let all = ids.join("\0");
         let draw = |stream| Draw::new(plan.seed, members[0].objective.code, &all, stream);
         let zero = vec![0.0; pixels];
-        let shape = model.shape();
+        let shape = worker.model.shape();
         let free = plan.free(shape, members[0].objective, &all)?;
         let bound = Bound { pixels: false, ..plan.bound(&zero, &free) };
         let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
@@ -114,7 +118,7 @@ impl<'a> Task<'a> {
         let first = draw(start as u64);
         let x = match start {
             0 => Some(zero.clone()),
-            _ => self.random_search(&runs, &bound, first, (&mut *model, worker), buffers, shared)?,
+            _ => self.random_search(&runs, &bound, first, worker)?,
         };
         let Some(x) = x else { return Ok(None) };
         let draw = draw(NOISE + 1 + start as u64);
@@ -134,7 +138,7 @@ impl<'a> Task<'a> {
                 }
                 let mut padded: Vec<Option<Run>> = runs.iter_mut().map(Option::take).collect();
                 padded.resize_with(count, || None);
-                self.step(&mut padded, &mut slots, model, buffers)?;
+                self.step(&mut padded, &mut slots, model, worker.buffers)?;
                 for (slot, (place, run)) in runs.iter_mut().zip(padded).enumerate() {
                     let Some(mut run) = run else { continue };
                     run.step += 1;
@@ -151,14 +155,14 @@ impl<'a> Task<'a> {
             Ok::<_, Error>((loss, gradient))
         };
         for step in 0..plan.steps {
-            let (loss, gradient) = mean(&mut runs, &delta, model)?;
+            let (loss, gradient) = mean(&mut runs, &delta, worker.model)?;
             walk.step(&mut delta, &bound, loss, Scaled::of(&gradient));
-            if self.stepped_together(&runs, plan.steps - step - 1, count, worker, shared) {
+            if self.stepped_together(&runs, plan.steps - step - 1, count, worker.place, worker.shared) {
                 return Ok(None);
             }
         }
         let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&delta)).collect();
-        let mut loss = self.mean_loss(&runs, &images, model, buffers)?;
+        let mut loss = self.mean_loss(&runs, &images, worker.model, worker.buffers)?;
         if let Some((best, at)) = walk.best().filter(|(best, _)| *best < loss) {
             (loss, delta) = (best, at);
         }
@@ -174,17 +178,15 @@ impl<'a> Task<'a> {
         runs: &[Option<Run>],
         bound: &Bound,
         draw: Draw,
-        (model, worker): (&mut dyn Differentiable, usize),
-        buffers: &mut Losses,
-        shared: &Mutex<State>,
+        worker: &mut Worker,
     ) -> Result<Option<Vec<f32>>> {
         let steps = SEARCHED_PER_STEP * self.plan.steps;
-        let mut x = vec![0.0; model.pixels()];
+        let mut x = vec![0.0; worker.model.pixels()];
         let setting = Setting {
             bound: *bound,
             start: &x,
             warm: false,
-            shape: model.shape(),
+            shape: worker.model.shape(),
             steps,
             alpha: self.alpha(),
         };
@@ -192,11 +194,11 @@ impl<'a> Task<'a> {
         x = search.first().unwrap_or(x);
         for look in 1..=steps {
             let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&x)).collect();
-            let loss = self.mean_loss(runs, &images, model, buffers)?;
+            let loss = self.mean_loss(runs, &images, worker.model, worker.buffers)?;
             search.step(&mut x, bound, loss, Scaled::of(&[]));
             let left = self.plan.steps + (steps - look) / SEARCHED_PER_STEP;
             if look.is_multiple_of(SEARCHED_PER_STEP)
-                && self.stepped_together(runs, left, model.batch(), worker, shared)
+                && self.stepped_together(runs, left, worker.model.batch(), worker.place, worker.shared)
             {
                 return Ok(None);
             }

@@ -45,18 +45,16 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let (wanted, part) = zero_shot(split, 98);
     let mut listing = Listing::default();
     let root = if let Some(root) = find(path, TOGETHER) {
-        let annotations = root.join(TOGETHER);
-        let names = names(variable(&annotations, "class_names").ok());
-        read(&mut listing, &annotations, "relative_im_path", |file| root.join(file), "", &wanted, &names)?;
+        let names = names(variable(&root.join(TOGETHER), "class_names").ok());
+        let all = Annotations { file: TOGETHER, field: "relative_im_path", folder: "" };
+        all.read(&mut listing, &root, &wanted, &names)?;
         root
     } else if let Some(root) = find(path, APART) {
         let names = names(variable(&root.join("devkit/cars_meta.mat"), "class_names").ok());
         let labelled = ["devkit/cars_test_annos_withlabels.mat", "cars_test_annos_withlabels.mat"];
-        let labelled = labelled.map(|file| root.join(file));
-        let test = labelled.iter().find(|path| path.exists()).unwrap_or(&labelled[0]);
-        for (annotations, folder) in [(&root.join(APART), "cars_train/"), (test, "cars_test/")] {
-            let image = |file: &str| root.join(folder).join(file);
-            read(&mut listing, annotations, "fname", image, folder, &wanted, &names)?;
+        let test = labelled.into_iter().find(|file| root.join(file).exists()).unwrap_or(labelled[0]);
+        for (file, folder) in [(APART, "cars_train/"), (test, "cars_test/")] {
+            Annotations { file, field: "fname", folder }.read(&mut listing, &root, &wanted, &names)?;
         }
         root
     } else {
@@ -75,34 +73,46 @@ fn names(found: Option<Value>) -> Vec<String> {
     }
 }
 
-/// Adds the rows of an annotation file; `field` names the image, `at` gives its path.
-fn read(
-    listing: &mut Listing,
-    path: &Path,
-    field: &str,
-    at: impl Fn(&str) -> PathBuf,
-    prefix: &str,
-    wanted: &impl Fn(i64) -> bool,
-    names: &[String],
-) -> Result<()> {
-    let Value::Structs(rows) = variable(path, "annotations")? else {
-        return Err(Error::usage(format!("{}: `annotations` is no struct array", path.display())));
-    };
-    for (index, row) in rows.iter().enumerate() {
-        let place = format!("{}, row {}", path.display(), index + 1);
-        let lacks = |field: &str| {
-            let found: Vec<_> = BTreeMap::keys(row).map(String::as_str).collect();
-            Error::usage(format!("{place}: no usable field `{field}`. Found are {}", found.join(", ")))
+/// An annotation file.
+struct Annotations<'a> {
+    file: &'a str,
+    /// The field that names the image.
+    field: &'a str,
+    /// The folder of the images.
+    folder: &'a str,
+}
+
+impl Annotations<'_> {
+    /// Adds the rows of `wanted` classes, which have `names`.
+    fn read(
+        &self,
+        listing: &mut Listing,
+        root: &Path,
+        wanted: &impl Fn(i64) -> bool,
+        names: &[String],
+    ) -> Result<()> {
+        let Annotations { file, field, folder } = *self;
+        let path = root.join(file);
+        let Value::Structs(rows) = variable(&path, "annotations")? else {
+            return Err(Error::usage(format!("{}: `annotations` is no struct array", path.display())));
         };
-        let file = row.get(field).and_then(Value::text).ok_or_else(|| lacks(field))?;
-        let class = row.get("class").and_then(Value::number).filter(|class| *class >= 1.0);
-        let class = class.ok_or_else(|| lacks("class"))? as usize;
-        if wanted(class as i64) {
-            // Numbered, so that classes are in the benchmark's order and have different names.
-            let name = names.get(class - 1).map_or(String::new(), |name| format!(" {name}"));
-            let (id, class) = (format!("{prefix}{file}"), format!("{class:03}{name}"));
-            listing.add(place, ListedImage { id, class, path: at(file), ..ListedImage::default() })?;
+        for (index, row) in rows.iter().enumerate() {
+            let place = format!("{}, row {}", path.display(), index + 1);
+            let lacks = |field: &str| {
+                let found: Vec<_> = BTreeMap::keys(row).map(String::as_str).collect();
+                Error::usage(format!("{place}: no usable field `{field}`. Found are {}", found.join(", ")))
+            };
+            let file = row.get(field).and_then(Value::text).ok_or_else(|| lacks(field))?;
+            let class = row.get("class").and_then(Value::number).filter(|class| *class >= 1.0);
+            let class = class.ok_or_else(|| lacks("class"))? as usize;
+            if wanted(class as i64) {
+                // Numbered, so that classes are in the benchmark's order and have different names.
+                let name = names.get(class - 1).map_or(String::new(), |name| format!(" {name}"));
+                let (id, class) = (format!("{folder}{file}"), format!("{class:03}{name}"));
+                let path = root.join(folder).join(file);
+                listing.add(place, ListedImage { id, class, path, ..ListedImage::default() })?;
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
