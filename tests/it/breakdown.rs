@@ -2,38 +2,18 @@
 
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, audit, bundled, outcome, rendered, says, words};
+use crate::report_fixture::by_class;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::breakdown::breakdowns;
 use audit::judge::paired::PairedReports;
 use audit::judge::quantity::Quantity;
-use audit::record::{Measures, Outcome, Report, TrialRow};
+use audit::record::{Measures, Outcome, Report};
 use audit::report::terminal;
 use std::collections::BTreeMap;
 
-/// A report of ES alone, on queries that are correct without an attack: (class, queries, correct under
-/// attack).
-fn of(classes: &[(&str, usize, usize)]) -> Report {
-    let mut report = crate::report_fixture::report(0.5);
-    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
-    report.outcomes.clear();
-    report.labels.clear();
-    for &(class, queries, right) in classes {
-        for i in 0..queries {
-            let query = format!("{class}/{i:02}");
-            report.outcomes.push(outcome("ES", &query, hit(true), hit(i < right)));
-            report.labels.insert(query, class.into());
-        }
-    }
-    let row = |o: &Outcome| TrialRow { query: o.query.clone(), targets: None };
-    report.trials.attacks = BTreeMap::from([("es".into(), report.outcomes.iter().map(row).collect())]);
-    report.skipped.clear();
-    report.breakdowns = breakdowns(&report);
-    report
-}
-
 /// Two classes of 12 and one of 9, which is too few.
 fn three() -> Report {
-    of(&[("ant", 12, 9), ("bee", 12, 6), ("cat", 9, 0)])
+    by_class([("ant", 12, 9), ("bee", 12, 6), ("cat", 9, 0)])
 }
 
 /// Writes a report, and returns the name of its file.
@@ -82,7 +62,8 @@ fn the_lowest_class_with_enough_queries_is_named() {
 /// all queries, as before.
 #[test]
 fn a_class_with_nothing_to_lose_is_not_called_weak() {
-    let mut report = of(&[("ant", 12, 9), ("bee", 12, 6), ("cow", 12, 1), ("dog", 12, 0), ("emu", 9, 0)]);
+    let mut report =
+        by_class([("ant", 12, 9), ("bee", 12, 6), ("cow", 12, 1), ("dog", 12, 0), ("emu", 9, 0)]);
     for o in &mut report.outcomes {
         let place: usize = o.query[4..].parse().unwrap();
         let correct = match &o.query[..3] {
@@ -105,7 +86,7 @@ fn a_class_with_nothing_to_lose_is_not_called_weak() {
     assert!(at("cow") < at("bee") && at("bee") < at("ant"));
     assert!(!rows.contains("dog") && !rows.contains("emu"), "{rows}");
     // Without a class of ten there is no table of classes.
-    let few = of(&[("ant", 9, 9), ("bee", 8, 6)]);
+    let few = by_class([("ant", 9, 9), ("bee", 8, 6)]);
     says(&rendered(&few, "html"), &["No class is ranked"]);
 }
 
@@ -160,7 +141,7 @@ fn a_gate_on_the_lowest_fails_beyond_chance_only() {
     gate(&dir, 10, &under("attack.ES:R.worst_class=84"));
     gate(&dir, 2, &under("attack.ES:R.worst_group=50"));
     gate(&dir, 2, &under("robust_r1.worst_class=50"));
-    let few = save(&dir, "few.json", &of(&[("ant", 9, 9), ("bee", 8, 6)]));
+    let few = save(&dir, "few.json", &by_class([("ant", 9, 9), ("bee", 8, 6)]));
     gate(&dir, 2, &[&few, "--fail-under", "attack.ES:R.worst_class=50"]);
     gate(&dir, 2, &under("attack.CA+.worst_class=50"));
 
@@ -184,8 +165,8 @@ fn a_drop_of_the_lowest_has_a_paired_interval() {
     for (queries, hits, low, high, tolerance) in
         [(12, [6, 9], 21.4286, 75.0, 4.0), (40, [20, 24], 34.2105, 62.1622, 2.0)]
     {
-        let [base, other] =
-            [[queries; 2], hits].map(|right| of(&[("ant", queries, right[1]), ("bee", queries, right[0])]));
+        let [base, other] = [[queries; 2], hits]
+            .map(|right| by_class([("ant", queries, right[1]), ("bee", queries, right[0])]));
         let found = PairedReports::new(&base, &other).difference(metric).unwrap();
         assert!((found.value - (100.0 * hits[0] as f64 / queries as f64 - 100.0)).abs() < 1e-9);
         let (l, h) = found.interval.unwrap();
@@ -195,9 +176,9 @@ fn a_drop_of_the_lowest_has_a_paired_interval() {
         assert_eq!((same.value, same.interval), (0.0, Some((0.0, 0.0))));
     }
     let dir = Transcript::new(Temp::new());
-    let base = save(&dir, "base.json", &of(&[("ant", 40, 40), ("bee", 40, 40)]));
-    let same = save(&dir, "same.json", &of(&[("ant", 40, 40), ("bee", 40, 38)]));
-    let worse = save(&dir, "worse.json", &of(&[("ant", 40, 40), ("bee", 40, 30)]));
+    let base = save(&dir, "base.json", &by_class([("ant", 40, 40), ("bee", 40, 40)]));
+    let same = save(&dir, "same.json", &by_class([("ant", 40, 40), ("bee", 40, 38)]));
+    let worse = save(&dir, "worse.json", &by_class([("ant", 40, 40), ("bee", 40, 30)]));
     let against = |report: &str, code| {
         gate(&dir, code, &[report, "--baseline", &base, "--max-drop", "attack.ES:R.worst_class=1"]);
     };

@@ -2,62 +2,21 @@
 //! trusted, or that chance explains.
 
 use crate::common::models;
-use crate::common::{Rng, Temp, audit, bundled, encoded, outcome, rendered, run, save, says};
-use crate::report_fixture::{add_strong_search, report, warning};
+use crate::common::{Rng, Temp, audit, bundled, encoded, rendered, run, save, says};
+use crate::report_fixture::{add_strong_search, by_class, hit, report, warning, with_ladder};
 use audit::Exit;
-use audit::judge::breakdown::breakdowns;
 use audit::judge::gate::{self, Rules};
 use audit::judge::strong;
-use audit::record::{Enough, Measures, Outcome, Report, TrialRow, Verdict};
-use std::collections::BTreeMap;
+use audit::record::{Enough, Report, Verdict};
 
-fn hit(hit: bool) -> Measures {
-    Measures { hit: Some(hit), ..Measures::default() }
+/// Classes of ten queries, of which this many are correct under attack.
+fn of_ten(right: &[usize]) -> Report {
+    by_class(right.iter().enumerate().map(|(class, &right)| (format!("class {class:02}"), 10, right)))
 }
 
-/// A report of ES alone: classes of ten queries, all of them correct without an attack, of which this many
-/// are correct under it.
-fn by_class(right: &[usize]) -> Report {
-    let mut report = report(0.5);
-    report.outcomes.clear();
-    for (class, right) in right.iter().enumerate() {
-        for i in 0..10 {
-            let query = format!("{class:02}/{i}");
-            report.outcomes.push(outcome("ES", &query, hit(true), hit(i < *right)));
-            report.labels.insert(query, format!("class {class:02}"));
-        }
-    }
-    let row = |o: &Outcome| TrialRow { query: o.query.clone(), targets: None };
-    report.trials.attacks = BTreeMap::from([("es".into(), report.outcomes.iter().map(row).collect())]);
-    report.skipped.clear();
-    report.breakdowns = breakdowns(&report);
-    report
-}
-
-/// A report at 8/255 with a ladder: of 40 queries, all of them correct without an attack, the first `fail`
-/// fail from `size`/255 on.
+/// A report with a ladder: the first `fail` of 40 queries fail from `size`/255 on.
 fn laddered(fail: usize, size: f32) -> Report {
-    let mut report = report(1.2);
-    report.suite.eps = 8.0 / 255.0;
-    report.suite.ladder = Some(5);
-    let queries: Vec<String> =
-        report.outcomes.iter().filter(|o| o.attack == "ES").take(40).map(|o| o.query.clone()).collect();
-    for (i, query) in queries.iter().enumerate() {
-        let size = (i < fail).then_some(size / 255.0);
-        report.outcomes.push(Outcome {
-            members: Some(Vec::new()),
-            linf: size.unwrap_or_default(),
-            enough: Some(Enough { size, as_file: size, ..Enough::default() }),
-            ..outcome("R1", query, hit(true), hit(i >= fail))
-        });
-    }
-    with_robust(report)
-}
-
-/// The report with robust R@1 and the ladder of its outcomes.
-fn with_robust(mut report: Report) -> Report {
-    report.scores.robust_r1 = strong::robust(&report);
-    report
+    with_ladder(5, 0..40, size, |i| i >= fail)
 }
 
 /// A report whose ARS rests on too wide an interval.
@@ -123,7 +82,7 @@ fn a_number_that_the_model_lost_fails_and_a_new_one_warns() {
         (o.before, o.after) = (hit(false), hit(false));
         o.enough = Some(Enough { size: Some(0.0), as_file: Some(0.0), ..Enough::default() });
     }
-    let lost = with_robust(lost);
+    lost.scores.robust_r1 = strong::robust(&lost);
     let told = judged(&dir, [&lost, &base], &["--max-drop", "eps50=0.1"], 10);
     let why = "eps50      not measured: no attacked query is correct without an attack, so that it can't be compared with \
                the baseline's 2.00";
@@ -139,7 +98,7 @@ fn a_number_that_the_model_lost_fails_and_a_new_one_warns() {
 #[test]
 fn a_gate_on_the_worst_of_many_small_classes_fails() {
     let dir = Temp::new();
-    let mut report = by_class(&[0; 40]);
+    let mut report = of_ten(&[0; 40]);
     let gate = |report: &Report, bound: &str, code| {
         let file = save(&dir, "r.json", report);
         let rule = format!("attack.ES:R.worst_class={bound}");
@@ -150,7 +109,7 @@ fn a_gate_on_the_worst_of_many_small_classes_fails() {
     // Chance still explains one bad class beside good ones.
     let mut mixed = [9; 40];
     mixed[7] = 5;
-    gate(&by_class(&mixed), "80", 0);
+    gate(&of_ten(&mixed), "80", 0);
     // A report of an earlier version has the wider interval, and is judged by the narrow one.
     let (low, high) = report.breakdowns[0].rows[0].interval;
     assert!(high > 50.0, "{high}");

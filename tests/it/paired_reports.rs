@@ -2,17 +2,16 @@
 //! differences chance explains.
 
 use crate::common::{Temp, as_json, audit, bundled_path, outcome, rendered, save, says};
-use crate::report_fixture::{add_strong_search, report, warning};
+use crate::report_fixture::{self, add_strong_search, hit, report, warning};
 use audit::judge::compare::{Comparison, mismatches, of_reports};
 use audit::judge::gate::Rules;
 use audit::judge::paired::PairedReports;
 use audit::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity};
 use audit::judge::row::{Difference, State, Word};
-use audit::judge::{corruption, score, strong};
+use audit::judge::{corruption, score};
 use audit::record::reason::{GRADIENT_ESTIMATED, MASKED_GRADIENTS, PASS_LEFT_OUT};
 use audit::record::{
-    Benign, CheckResult, Corrupted, Enough, Found, MaskRecord, Measures, Outcome, Report, Retrieval,
-    ScoreName, Verdict,
+    Benign, CheckResult, Corrupted, Found, MaskRecord, Report, Retrieval, ScoreName, Verdict,
 };
 use audit::shards::identity::Identity;
 use serde_json::{Value, json};
@@ -235,20 +234,7 @@ fn a_few_losses_of_a_share_are_chance() {
 
 /// The strong search on 20 queries, all correct without an attack, of which `lost` fail from 1/255 on.
 fn with_ladder(lost: usize) -> Report {
-    let mut found = report(1.2);
-    (found.suite.eps, found.suite.ladder) = (8.0 / 255.0, Some(3));
-    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
-    for i in 0..20 {
-        let size = (i < lost).then_some(1.0 / 255.0);
-        found.outcomes.push(Outcome {
-            linf: 1.0 / 255.0,
-            members: Some(Vec::new()),
-            enough: Some(Enough { size, as_file: size, ..Enough::default() }),
-            ..outcome("R1", &format!("class/{:02}", i + 1), hit(true), hit(i >= lost))
-        });
-    }
-    found.scores.robust_r1 = strong::robust(&found);
-    found
+    report_fixture::with_ladder(3, 1..21, 1.0, |i| i >= lost)
 }
 
 /// Robust R@1 and its rungs are shares, too.
@@ -266,7 +252,6 @@ fn rungs_are_compared_as_shares() {
 #[test]
 fn shares_have_a_width_if_all_queries_agree() {
     let mut found = report(0.5);
-    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
     let ids: Vec<String> = (0..12).map(|i| format!("class/{i:02}")).collect();
     found.outcomes = ids.iter().map(|id| outcome("ES", id, hit(true), hit(false))).collect();
     let (attacks, _) = score::score(&found.outcomes, &[], &found.basis(), &[], 0);

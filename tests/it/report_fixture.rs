@@ -2,12 +2,17 @@
 #![allow(dead_code)]
 
 use crate::common::outcome;
+use audit::judge::breakdown::breakdowns;
 use audit::judge::score::{self, Basis};
+use audit::judge::strong;
 use audit::record::{
-    Attack, Form, Measures, Metric, Outcome, Report, SCHEMA_VERSION, ScoreName, Scores, Skipped, Warning,
+    Attack, Enough, Form, Measures, Metric, Outcome, Report, SCHEMA_VERSION, ScoreName, Scores, Skipped,
+    TrialRow, Warning,
 };
 use serde_json::{Value, from_value, json};
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::Range;
 
 /// Closes attributes, tags, tables, code spans and fields.
 pub const NASTY: &str = "\"><script>alert('x')</script>|`*[a](b),\n\u{1}&amp;";
@@ -37,6 +42,11 @@ pub fn python(modules: &str, program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
+/// Whether the nearest image has the query's class.
+pub fn hit(hit: bool) -> Measures {
+    Measures { hit: Some(hit), ..Measures::default() }
+}
+
 /// The outcomes of 60 queries under nine attacks, for [`report`].
 fn outcomes(strength: f64) -> Vec<Outcome> {
     let n = GALLERY as f64;
@@ -48,7 +58,6 @@ fn outcomes(strength: f64) -> Vec<Outcome> {
             let rank = |r: f64| Measures { rank: Some(r.round()), ..Measures::default() };
             let cosine = |v| Measures { cosine: Some(v), ..Measures::default() };
             let kept = |v| Measures { retained: Some(v), ..Measures::default() };
-            let hit = |v| Measures { hit: Some(v), ..Measures::default() };
             let (before, after) = match code {
                 "CA+" | "QA+" => (rank(n / 2.0), rank(n / 2.0 * share)),
                 "CA-" | "QA-" => (rank(1.0), rank(1.0 + (n - 2.0) * (1.0 - share))),
@@ -145,7 +154,6 @@ pub fn add_strong_search(report: &mut Report) {
             )
             .unwrap()
         };
-        let hit = |v| Measures { hit: Some(v), ..Measures::default() };
         let mut members = vec![member("es", 32, i < 20)];
         members.extend((i >= 20).then(|| member("margin", 30, i < 31)));
         let survives = i == 31;
@@ -153,12 +161,69 @@ pub fn add_strong_search(report: &mut Report) {
             .outcomes
             .push(Outcome { members: Some(members), ..outcome("R1", query, hit(true), hit(survives)) });
     }
-    report.scores.robust_r1 = audit::judge::strong::robust(report);
+    report.scores.robust_r1 = strong::robust(report);
     let row = json!({
         "code": "R1", "form": "published", "queries": 32, "skipped": 0, "before": 100.0, "after": 3.125,
         "after_interval": [0.0, 9.375], "ers_term": null, "resistance": { "per_trial": 3.125, "table": 3.125 },
     });
     report.attacks.push(from_value(row).unwrap());
+}
+
+/// A [`report`] at 8/255 with the strong search on a ladder of so many halvings: see [`search_strongly`].
+pub fn with_ladder(
+    halvings: usize,
+    queries: Range<usize>,
+    size: f32,
+    withstands: impl Fn(usize) -> bool,
+) -> Report {
+    let mut report = report(1.2);
+    (report.suite.eps, report.suite.ladder) = (8.0 / 255.0, Some(halvings));
+    search_strongly(&mut report, queries, Some(size), withstands);
+    report
+}
+
+/// Adds the strong search on some of the 60 queries, all of them correct without an attack. `withstands` says
+/// which of these fail, counted from 0: from `size`/255 on, if the suite has a ladder.
+pub fn search_strongly(
+    report: &mut Report,
+    queries: Range<usize>,
+    size: Option<f32>,
+    withstands: impl Fn(usize) -> bool,
+) {
+    let all = report.outcomes.iter().filter(|o| o.attack == "ES").map(|o| o.query.clone());
+    let some: Vec<String> = all.skip(queries.start).take(queries.len()).collect();
+    assert_eq!(some.len(), queries.len());
+    let found = some.iter().enumerate().map(|(i, query)| Outcome {
+        members: Some(Vec::new()),
+        linf: size.unwrap_or_default() / 255.0,
+        enough: size.map(|size| {
+            let size = (!withstands(i)).then_some(size / 255.0);
+            Enough { size, as_file: size, ..Enough::default() }
+        }),
+        ..outcome("R1", query, hit(true), hit(withstands(i)))
+    });
+    report.outcomes.extend(found);
+    report.scores.robust_r1 = strong::robust(report);
+}
+
+/// A report of ES alone, on queries that are correct without an attack: (class, queries, correct under
+/// attack).
+pub fn by_class(classes: impl IntoIterator<Item = (impl Display, usize, usize)>) -> Report {
+    let mut report = report(0.5);
+    report.outcomes.clear();
+    report.labels.clear();
+    for (class, queries, right) in classes {
+        for i in 0..queries {
+            let query = format!("{class}/{i:02}");
+            report.outcomes.push(outcome("ES", &query, hit(true), hit(i < right)));
+            report.labels.insert(query, class.to_string());
+        }
+    }
+    let row = |o: &Outcome| TrialRow { query: o.query.clone(), targets: None };
+    report.trials.attacks = BTreeMap::from([("es".into(), report.outcomes.iter().map(row).collect())]);
+    report.skipped.clear();
+    report.breakdowns = breakdowns(&report);
+    report
 }
 
 /// A finding with a reason that only a later version knows, as in its reports.

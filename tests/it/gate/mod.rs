@@ -5,11 +5,11 @@ mod bounds;
 mod comparison;
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, as_json, one_line, outcome, rendered, run};
-use crate::report_fixture::{report as fixture, warning};
+use crate::common::{Temp, as_json, one_line, rendered, run};
+use crate::report_fixture::{self, report as fixture, search_strongly, warning};
 use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, score, strong};
-use audit::record::{CmcPoint, Corrupted, Enough, Measures, Outcome, Report, Score, ScoreName};
+use audit::record::{CmcPoint, Corrupted, Enough, Report, Score, ScoreName};
 use audit::threat::term::{TERMS, Term};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,18 +27,14 @@ fn save(dir: &Temp, name: &str, report: &Report) -> String {
 
 /// The report with the strong search on all of its 60 queries, which leaves the first `left` of them correct.
 fn with_strong(mut report: Report, left: usize) -> Report {
-    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
-    let queries: Vec<String> =
-        report.outcomes.iter().filter(|o| o.attack == "ES").map(|o| o.query.clone()).collect();
-    assert_eq!(queries.len(), 60);
-    let found = queries.iter().enumerate().map(|(i, query)| Outcome {
-        members: Some(Vec::new()),
-        ..outcome("R1", query, hit(true), hit(i < left))
-    });
-    report.outcomes.extend(found);
+    search_strongly(&mut report, 0..60, None, |i| i < left);
+    scored(report)
+}
+
+/// The report with ARS of the strong search, and its row.
+fn scored(mut report: Report) -> Report {
     let (attacks, scores) =
         score::score(&report.outcomes, &report.skipped, &report.basis(), &ScoreName::ALL, report.seed);
-    report.scores.robust_r1 = strong::robust(&report);
     let all = scores.ars_strong.unwrap();
     report.scores.ars_strong = Some(Score { withheld: false, ..all });
     report.attacks.retain(|a| a.code != "R1");
@@ -48,16 +44,8 @@ fn with_strong(mut report: Report, left: usize) -> Report {
 
 /// [`with_strong`] at 8/255, with a ladder of ε: the queries that fail do so from 2/255 on.
 fn with_ladder(name: &str, left: usize) -> Report {
-    let mut report = with_strong(fixture(1.2), left);
+    let mut report = scored(report_fixture::with_ladder(5, 0..60, 2.0, |i| i < left));
     report.model.path = format!("{name}.onnx");
-    report.suite.eps = 8.0 / 255.0;
-    report.suite.ladder = Some(5);
-    for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1") {
-        let size = (o.after.hit == Some(false)).then_some(2.0 / 255.0);
-        o.linf = 2.0 / 255.0;
-        o.enough = Some(Enough { size, as_file: size, ..Enough::default() });
-    }
-    report.scores.robust_r1 = strong::robust(&report);
     report
 }
 
