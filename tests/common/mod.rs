@@ -17,6 +17,7 @@ use audit::model::runtime::{self, Options, Provider};
 use audit::random::Random;
 use audit::record::{Benign, Form, Measures, Metric, Outcome, Report, Space};
 use audit::report::FORMATS;
+use audit::report::terminal::{self, Paint};
 use audit::space::{Gallery, benign};
 use audit::threat::{AttackContext, BALLS, OBJECTIVES, Objective, PGD, Plan};
 use ndarray::Array2;
@@ -224,6 +225,11 @@ pub fn outcome(attack: &str, query: &str, before: Measures, after: Measures) -> 
 pub fn rendered(report: &Report, extension: &str) -> String {
     let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
     String::from_utf8((format.render)(report).unwrap()).unwrap()
+}
+
+/// The report on a terminal of `width` columns without colours.
+pub fn on_terminal(report: &Report, width: usize) -> String {
+    terminal::render_with(report, width, Paint(false))
 }
 
 /// The report in the format of JSON with this ending.

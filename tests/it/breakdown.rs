@@ -1,14 +1,13 @@
 //! R@1 by class and by group: rows, intervals, the gate on the lowest, and each format's text about it.
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, audit, bundled, outcome, rendered, says, words};
+use crate::common::{Temp, audit, bundled, on_terminal, outcome, rendered, says, words};
 use crate::report_fixture::by_class;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::breakdown::breakdowns;
 use audit::judge::paired::PairedReports;
 use audit::judge::quantity::Quantity;
 use audit::record::{Measures, Outcome, Report};
-use audit::report::terminal;
 use std::collections::BTreeMap;
 
 /// Two classes of 12 and one of 9, which is too few.
@@ -48,7 +47,7 @@ fn the_lowest_class_with_enough_queries_is_named() {
 
     let sentence = "Weakest of 2 classes under ES:R, by the correct queries that fail: bee 6 of 12, ant 3 of 12 (95 % for the weakest of all \
                     16.8 – 83.2 %); left out: 1 with fewer than 10 queries";
-    let shown = terminal::render_in(&report, 400);
+    let shown = on_terminal(&report, 400);
     says(&shown, &[sentence]);
     let title = "The weakest classes and groups under each attack";
     says(&rendered(&report, "md"), &[title, "| bee 6 of 12, ant 3 of 12 | 16.8 – 83.2 |"]);
@@ -77,7 +76,7 @@ fn a_class_with_nothing_to_lose_is_not_called_weak() {
     assert_eq!(Quantity::find("attack.ES:R.worst_class").unwrap().value(&report), Some(0.0));
     let named = "cow 3 of 4, bee 6 of 12, ant 3 of 12";
     let left_out = "left out: 1 with fewer than 10 queries, 1 without a correct query";
-    let texts = [terminal::render_in(&report, 400), rendered(&report, "md")];
+    let texts = [on_terminal(&report, 400), rendered(&report, "md")];
     texts.iter().for_each(|text| says(text, &["eakest of 3 classes under ES:R", named, left_out]));
     let page = rendered(&report, "html");
     says(&page, &[named, "All 3 classes, the weakest first", "2 of 5 classes are left out"]);
@@ -119,7 +118,7 @@ fn the_group_of_pairs_with_most_wrong_decisions_is_named_and_gated() {
     assert!((found.interval.0 - 16.8344310).abs() < 1e-6 && (found.interval.1 - 83.1655690).abs() < 1e-6);
     let sentence = "Weakest of 2 groups under DODGE, by the correct queries that fail: south 6 of 12, north 3 of 12 (95 % for the weakest of \
                     all 16.8 – 83.2 %)";
-    says(&terminal::render_in(&report, 400), &[sentence]);
+    says(&on_terminal(&report, 400), &[sentence]);
 
     let saved = save(&dir, "r.json", &report);
     let over = |bound: &'static str| [saved.as_str(), "--fail-over", bound];

@@ -1,7 +1,7 @@
 //! Findings of parts in the merged report, samples of a sweep over seeds, and what else a review found.
 
 use crate::common::models::{Bench, small, stage};
-use crate::common::{Temp, bundled_path, near, one_line, outcome, rendered, run, says, words};
+use crate::common::{Temp, bundled_path, near, on_terminal, one_line, outcome, rendered, run, says, words};
 use audit::command::Command;
 use audit::feature::doctor::{self, Doctor};
 use audit::feature::{merge, sweep};
@@ -9,7 +9,6 @@ use audit::judge::breakdown::exact;
 use audit::judge::quantity::Quantity;
 use audit::judge::row;
 use audit::record::{CheckResult, Measures, Outcome, Severity, reason};
-use audit::report::terminal;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -195,7 +194,7 @@ fn the_weakest_class_is_chosen_among_classes_and_attacks() {
     }
     let (low, high) = exact(6, 12, 0.05 / 6.0);
     let within = format!("(95 % for the weakest of all {low:.1} – {high:.1} %)");
-    let text = terminal::render_in(&report, 400);
+    let text = on_terminal(&report, 400);
     says(&text, &["Weakest of 2 classes under ES:R", "bee 6 of 12, ant 3 of 12", &within]);
     // The table has each attack for itself.
     let (low, high) = exact(6, 12, 0.05 / 3.0);

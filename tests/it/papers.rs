@@ -1,7 +1,7 @@
 //! The attacks of Panum et al. (arXiv:2102.07265) and ADML, and what attacked queries find. Expected values
 //! are computed by hand, or follow from the definitions.
 
-use crate::common::{Temp, audit, bundled, bundled_path, line, rendered, run, says, words};
+use crate::common::{Temp, audit, bundled, bundled_path, line, on_terminal, rendered, run, says, words};
 use crate::report_fixture::python;
 use audit::judge::retrieval;
 use audit::record::{Form, Metric, Outcome, Report, RetrievalMeans};
@@ -263,7 +263,7 @@ fn the_smallest_perturbations_towards_a_class() {
         says(&text, &[headline, table]);
         assert!(!text.contains("R@1 by ε"), "{extension}");
     }
-    let terminal = audit::report::terminal::render_in(&report, 300);
+    let terminal = on_terminal(&report, 300);
     says(&terminal, &[headline, "share that doesn't find the class by ε: 100.0 % at 0"]);
 }
 
@@ -316,17 +316,17 @@ fn the_verdict_of_the_smallest_perturbations_is_their_median() {
             _ => {}
         }
     }
-    let terminal = audit::report::terminal::render_in(&report, 200);
+    let terminal = on_terminal(&report, 200);
     says(&terminal, &[&headline, "robust R@1 at 127.5/255"]);
     assert!(!terminal.contains("Not robust"), "{terminal}");
     says(&report.gate.as_ref().unwrap().render(), &["0.0 at 127.5/255", "below the required 1"]);
     // No other suite does so either at an ε far above the protocol's.
     let far = line_audited(&format!("--suite smoke {few} --eps 200/255"));
-    let terminal = audit::report::terminal::render_in(&far, 200);
+    let terminal = on_terminal(&far, 200);
     says(&terminal, &["No verdict: ε 200/255 is far above the protocol's 77/255"]);
     assert!(!terminal.contains("Not robust"), "{terminal}");
     let usual = line_audited(&format!("--suite smoke {few}"));
-    says(&audit::report::terminal::render_in(&usual, 200), &["Not robust: a change of at most 77/255 makes"]);
+    says(&on_terminal(&usual, 200), &["Not robust: a change of at most 77/255 makes"]);
 }
 
 /// Attacks on a query without a defined R@1 are skipped with the reason.

@@ -3,7 +3,8 @@
 
 use crate::common::transcript::{Transcript, part};
 use crate::common::{
-    Temp, as_json, audit, bundled, bundled_path, finding, numbers, one_line, rendered, run, says, words,
+    Temp, as_json, audit, bundled, bundled_path, finding, numbers, on_terminal, one_line, rendered, run,
+    says, words,
 };
 use audit::judge::compare::mismatches;
 use audit::record::Report;
@@ -112,7 +113,7 @@ fn the_step_size_follows_eps() {
     assert!(near(from.alpha, 3.0 / 255.0) && near(from.eps, 77.0 / 255.0), "{from:?}");
     assert!(near(small.suite.alpha, 3.0 / 77.0 / 255.0), "{}", small.suite.alpha);
     let scaled = "α 0.00015, 8 steps, α in proportion to ε (0.01176 at 0.30196)";
-    says(&report::terminal::render_in(&small, 300), &[scaled]);
+    says(&on_terminal(&small, 300), &[scaled]);
     says(&rendered(&small, "html"), &[scaled]);
     assert!(as_json(&small, "json")["suite"]["alpha_scaled_from"]["eps"].is_number());
     // At the protocol's ε there is no note, and no difference.

@@ -99,11 +99,6 @@ pub fn render(report: &Report) -> String {
     render_with(report, width(), Paint::detect())
 }
 
-/// Renders the report in `width` columns, without colours.
-pub fn render_in(report: &Report, width: usize) -> String {
-    render_with(report, width, Paint(false))
-}
-
 /// Where to find the rest of a report. `files` have been written.
 pub fn elsewhere(files: &[String]) -> String {
     match files.is_empty() {
@@ -592,12 +587,8 @@ pub fn findings(findings: &[Finding]) -> String {
     findings_with(findings, width(), Paint::detect())
 }
 
-/// A table of findings in `width` columns, without colours.
-pub fn findings_in(findings: &[Finding], width: usize) -> String {
-    findings_with(findings, width, Paint(false))
-}
-
-fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String {
+/// The same in `width` columns, with colours or without.
+pub fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String {
     let mut table = paint.table();
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
     table.set_header(["check", "level", "finding"]);

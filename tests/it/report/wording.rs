@@ -1,6 +1,7 @@
 //! What people read: verdicts, scores that are taken back, widths, and the pages that list it all.
 
 use super::*;
+use audit::report::terminal::{Paint, findings_with};
 
 /// Trials whose rank already was the goal were attacked; the sample of the strong search may be all queries.
 #[test]
@@ -30,7 +31,7 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
         report.outcomes.retain(|o| all[..queries].contains(&o.query));
         report.scores.robust_r1 = audit::judge::strong::robust(&report);
         assert_eq!(ROBUST.row(&report).interval.is_some(), enough);
-        assert_eq!(report::terminal::render_in(&report, 80).contains("Not robust: "), enough);
+        assert_eq!(on_terminal(&report, 80).contains("Not robust: "), enough);
         // A gate on such a number fails, and says why.
         let rules = Rules::settle(&[], &["robust_r1=0".into()], &[], &[]).unwrap();
         let verdict = Verdict::judge(&report, None, &rules).unwrap();
@@ -114,14 +115,14 @@ fn the_terminal_is_kept_to() {
         warning("an-error", "error", &"fatal ".repeat(30)),
     ];
     for width in [80, 200] {
-        let text = report::terminal::render_in(&report, width);
+        let text = on_terminal(&report, width);
         assert!(text.lines().all(|l| l.chars().count() <= width), "{width}\n{text}");
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what}"));
         assert!(text.starts_with("!! Not to be trusted"));
         assert!(at("error [") < at("warning [") && at("warning [") < at("note ["));
         let found = || Found::warning("something was found here, as it happens");
         let findings: Vec<_> = REASONS.iter().map(|r| r.finding(found())).collect();
-        let table = report::terminal::findings_in(&findings, width);
+        let table = findings_with(&findings, width, Paint(false));
         assert!(table.lines().all(|l| l.chars().count() <= width), "{width}\n{table}");
         assert!(findings.iter().all(|f| table.contains(&f.check)), "{table}");
     }
@@ -146,7 +147,7 @@ fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String);
     let junit = rendered(report, "junit.xml");
     let case = junit.lines().find(|l| l.contains(&format!(".scores\" name=\"{label}"))).unwrap().to_owned();
     let sarif = as_json(report, "sarif");
-    let terminal = report::terminal::render_in(report, 200);
+    let terminal = on_terminal(report, 200);
     let lines = terminal.lines().filter(|l| l.contains(':') && l.split(':').next().unwrap().contains(label));
     [
         ("html", card.split("</section>").next().unwrap().replace('\u{a0}', " ")),
@@ -170,7 +171,7 @@ fn a_report_reads_well_in_every_format() {
     report.suite.sampling = Some("60 of 900 queries, stratified by class, seed 0".into());
     let row = report.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap();
     (row.queries, row.counted, row.resistance.per_trial) = (16, Some(12), Some(50.0));
-    insta::assert_snapshot!("terminal", report::terminal::render_in(&report, 80));
+    insta::assert_snapshot!("terminal", on_terminal(&report, 80));
     insta::assert_snapshot!("page", readable(&rendered(&report, "html")));
     insta::assert_snapshot!("markdown", rendered(&report, "md"));
     insta::assert_snapshot!("junit", rendered(&report, "junit.xml"));
@@ -266,7 +267,7 @@ fn a_report_begins_with_a_verdict() {
         let headline = readable(headline);
         let bold = format!("**{}**", report::escape::markdown(&headline));
         let elsewhere = [
-            report::terminal::render_in(&report, 200).lines().any(|line| line == headline),
+            on_terminal(&report, 200).lines().any(|line| line == headline),
             rendered(&report, "md").contains(&bold),
         ];
         assert_eq!(elsewhere, [headline != "No verdict: the numbers are invalid"; 2], "{headline}");

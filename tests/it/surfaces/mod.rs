@@ -8,7 +8,7 @@ mod comparisons;
 mod marks;
 mod readers;
 
-use crate::common::{Temp, audit, bundled, bundled_path, rendered, run, save, words};
+use crate::common::{Temp, audit, bundled, bundled_path, on_terminal, rendered, run, save, words};
 use Place::{After, Headline, Resistance};
 use audit::judge::compare;
 use audit::judge::gate::Rules;

@@ -68,7 +68,7 @@ pub(super) fn bare(markup: &str) -> String {
 }
 
 pub(super) fn of_terminal(report: &Report) -> Numbers {
-    let text = terminal::render_in(report, 120);
+    let text = on_terminal(report, 120);
     let of_first = |line: &&str| {
         line.contains("clean R@1") && line.contains("robust R@1")
             || line.contains("robust top-1 at") && line.contains("ε50")
