@@ -2,7 +2,7 @@
 //! smallest ε at which an image was found. What is found at one ε counts for every larger one.
 
 use super::ladder::{
-    self, AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, LEVEL, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
+    self, AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
 };
 use super::run::{Chunk, WorkerSource};
 use super::runs::{Aimed, MemberRuns};
@@ -11,6 +11,7 @@ use crate::plan::Plan;
 use crate::runner::{Event, Further, Watch};
 use crate::search::GREY_LEVELS;
 use audit_base::Result;
+use audit_gallery::data::GREY_LEVEL;
 use audit_model::Route;
 use audit_report::record::{Enough, Outcome, Space};
 use std::ops::ControlFlow;
@@ -84,10 +85,10 @@ impl Descent<'_, '_, '_> {
         if plan.space == Space::File {
             // No file is nearer than by a grey level, so that nothing smaller is left to find.
             self.left = ladder::passes(plan.rungs().len(), broken.len(), room);
-            if self.run_member(&FILE, &plan.within(LEVEL), &broken, watch)?.is_none() {
+            if self.run_member(&FILE, &plan.within(GREY_LEVEL), &broken, watch)?.is_none() {
                 return Ok(None);
             }
-            broken.retain(|&i| self.chunk.smallest(i) > LEVEL + plan.ball.rounding(LEVEL));
+            broken.retain(|&i| self.chunk.smallest(i) > GREY_LEVEL + plan.ball.rounding(GREY_LEVEL));
         }
         if broken.is_empty() {
             return Ok(Some(()));

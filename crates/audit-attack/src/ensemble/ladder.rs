@@ -6,6 +6,7 @@ use crate::ball::Ball;
 use crate::objective::r1;
 use crate::passes::Room;
 use crate::search::{FMN, GREY_LEVELS, RANDOM};
+use audit_gallery::data::GREY_LEVEL;
 use audit_model::Route;
 use audit_report::facts::members::MemberFacts;
 use audit_report::record::Space;
@@ -89,8 +90,6 @@ pub const GAIN: f32 = 0.02;
 /// A query gets further searches if its ε* is above a grey level, or above ε halved so many times, whichever
 /// is smaller. Smaller changes are far from what any defence withstands.
 pub const WORTH: usize = 3;
-/// A grey level of the [0,1] range.
-pub const LEVEL: f32 = 1.0 / 255.0;
 
 /// Image steps for a query at most.
 pub fn cost(rungs: usize) -> usize {
@@ -130,7 +129,7 @@ pub fn usual_passes(space: Space, trials: usize, withstand: usize, room: Room) -
 /// The ε of a small change: [`WORTH`] says which changes are.
 pub fn small_change(ball: &Ball, rungs: &[f32]) -> f32 {
     let least = rungs[rungs.len().min(WORTH + 1) - 1];
-    if ball.is_box { least.min(LEVEL) } else { least }
+    if ball.is_box { least.min(GREY_LEVEL) } else { least }
 }
 
 /// Forward passes of all workers that the searches take at most on so many trials.
