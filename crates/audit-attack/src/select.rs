@@ -75,7 +75,7 @@ pub fn select(
     Ok(selection)
 }
 
-/// A trial file. It holds every random choice of an audit and identifies items by id. Attacks whose target
+/// A trial file. It holds every random choice of an audit and identifies images by id. Attacks whose target
 /// follows from the model list only the query.
 #[derive(Clone, Debug)]
 pub struct TrialFile {
@@ -91,7 +91,7 @@ pub struct TrialFile {
 
 /// Reads a trial file (JSON) for a gallery. `name` is the file's name in errors. Targets that follow from the
 /// model are chosen here, in the file's form. Errors (exit code 2): the file is malformed, or names an
-/// unknown attack or item.
+/// unknown attack or image.
 pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<TrialFile> {
     let gallery = &context.gallery;
     let raw: TrialList =
@@ -119,7 +119,7 @@ pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<Tr
             match (&row.targets, objective.drawn != Drawn::No) {
                 (Some(ids), true) if objective.takes_targets(ids.len()) => {
                     let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
-                    // The targets of CA± are queries; those of all other attacks are gallery items.
+                    // The targets of CA± are queries; those of all other attacks are gallery images.
                     let by_queries = objective.measure.moves_candidate;
                     let foreign = gallery.foreign().is_some() && objective.measure.takes_foreign;
                     let aimed = |t: &&usize| gallery.targets().contains(*t) != foreign;

@@ -23,7 +23,7 @@ use std::ops::Deref;
 pub struct AttackContext {
     /// Clean embeddings.
     pub gallery: Gallery,
-    /// How strictly SPQA and SPFOA keep other items at the top: k of their schedule ξ = min(exp(k·s), 1e9).
+    /// How strictly SPQA and SPFOA keep other images at the top: k of their schedule ξ = min(exp(k·s), 1e9).
     pub xi_k: f64,
     /// The label of the queries that hubs are crafted for; `None` for all queries.
     pub hub_class: Option<usize>,
@@ -32,20 +32,20 @@ pub struct AttackContext {
     /// The largest distance at which two images are accepted as one identity; NaN if no attack is about a
     /// threshold.
     pub threshold: f64,
-    /// The nearest items of the queries that hubs are measured on.
+    /// The nearest images of the queries that hubs are measured on.
     pub heads: Option<Heads>,
     /// The samples of queries that shared perturbations are crafted on, by the code of their objective.
     pub samples: BTreeMap<&'static str, Vec<Vec<usize>>>,
 }
 
-/// One attack on one query. Items are given by their gallery index.
+/// One attack on one query. Images are given by their gallery index.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The attacker's objective.
     pub objective: &'static Objective,
-    /// The item whose image is perturbed.
+    /// The perturbed image.
     pub query: usize,
-    /// The target items; empty for attacks without a target.
+    /// The target images; empty for attacks without a target.
     pub targets: Vec<usize>,
 }
 
@@ -71,7 +71,7 @@ pub struct Objective {
     pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
     /// Prepares the loss of one trial. Searches minimise it.
     pub loss: for<'a> fn(&'a AttackContext, Form, &Trial) -> Loss<'a>,
-    /// The correct items of the trial's query.
+    /// The correct images of the trial's query.
     pub correct: fn(&Gallery, &Trial) -> Vec<usize>,
     /// The members of the strong search for this objective.
     pub members: Ensemble,
@@ -81,7 +81,7 @@ pub struct Objective {
 
 /// How all trials of an objective share a few perturbations, each crafted on a sample of queries.
 pub struct Shared {
-    /// The samples: disjoint lists of items, always in the same order.
+    /// The samples: disjoint lists of images, always in the same order.
     pub samples: fn(&Gallery) -> Vec<Vec<usize>>,
     /// The index of the sample whose perturbation a trial is measured under. The second argument is the
     /// plan's seed.
@@ -133,21 +133,21 @@ pub struct At<'a> {
     pub trial: &'a Trial,
     /// The point [D].
     pub z: &'a [f32],
-    /// The item that counts as the query, for measures that leave it out.
-    pub own_item: usize,
+    /// The image that counts as the query, for measures that leave it out.
+    pub own_image: usize,
 }
 
 impl At<'_> {
-    /// The items that the query doesn't rank. The corrected form leaves its clean copy out of rankings; the
+    /// The images that the query doesn't rank. The corrected form leaves its clean copy out of rankings; the
     /// published form ranks it.
     pub(super) fn left_out(&self) -> Vec<usize> {
         self.context.gallery.left_out(self.trial.query, self.form == Form::Corrected)
     }
 
-    /// The items that the query doesn't rank, and [`own_item`](Self::own_item).
-    pub(super) fn without_own_item(&self) -> Vec<usize> {
+    /// The images that the query doesn't rank, and [`own_image`](Self::own_image).
+    pub(super) fn without_own_image(&self) -> Vec<usize> {
         let mut left_out = self.context.gallery.left_out(self.trial.query, false);
-        left_out.extend((self.own_item < self.context.gallery.len()).then_some(self.own_item));
+        left_out.extend((self.own_image < self.context.gallery.len()).then_some(self.own_image));
         left_out
     }
 }
@@ -161,7 +161,7 @@ pub enum Reach {
     Share(f64),
     /// The attack lowers R@1 to that of a random embedding.
     Chance,
-    /// Unknown. For example, no image may exist that makes an item last in a ranking.
+    /// Unknown. For example, no image may exist that makes an image last in a ranking.
     Unknown,
 }
 
@@ -193,7 +193,7 @@ pub fn percent(n: usize) -> usize {
 pub struct Query<'a> {
     /// The gallery, and what the attacks need besides it.
     pub context: &'a AttackContext,
-    /// The query's index. It is below N if the query is also a gallery item.
+    /// The query's index. It is below N if the query is also a gallery image.
     pub index: usize,
     /// Number of targets wanted (w or m).
     pub count: usize,
@@ -202,18 +202,18 @@ pub struct Query<'a> {
 }
 
 impl Query<'_> {
-    /// Distances of the clean query to every gallery item, `[N]`.
+    /// Distances of the clean query to every gallery image, `[N]`.
     pub fn distances(&self) -> Vec<f64> {
         self.context.gallery.distances(self.context.gallery.point(self.index))
     }
 
-    /// The item that counts as the query, if items are at distances `d` `[N]` from its clean embedding; see
-    /// [`Form::own_item`].
-    pub fn own_item(&self, d: &[f64]) -> usize {
-        self.form.own_item(&self.context.gallery, self.index, d)
+    /// The image that counts as the query, if images are at distances `d` `[N]` from its clean embedding; see
+    /// [`Form::own_image`].
+    pub fn own_image(&self, d: &[f64]) -> usize {
+        self.form.own_image(&self.context.gallery, self.index, d)
     }
 
-    /// The ⌊0.01·N⌋ items (at least 1) nearest to the query among those that it may rank, nearest first.
+    /// The ⌊0.01·N⌋ images (at least 1) nearest to the query among those that it may rank, nearest first.
     pub fn top_percent(&self) -> Vec<usize> {
         let count = percent(self.context.gallery.len());
         self.context
@@ -238,19 +238,19 @@ impl Query<'_> {
         near.into_iter().map(|(_, q)| q).collect()
     }
 
-    /// Draws `count` gallery items, each uniform over those that the query ranks.
-    pub(super) fn any_items(&self, count: usize, draw: &mut Draw) -> Targets {
+    /// Draws `count` gallery images, each uniform over those that the query ranks.
+    pub(super) fn any_images(&self, count: usize, draw: &mut Draw) -> Targets {
         let ranked = |&i: &usize| self.form.ranks(&self.context.gallery, self.index, i);
         let items: Vec<usize> = (0..self.context.gallery.len()).filter(ranked).collect();
         Targets::drawn(draw, &items, count)
     }
 
-    /// Draws `count` targets, each uniform over the foreign targets if there are any, else over the items
+    /// Draws `count` targets, each uniform over the foreign targets if there are any, else over the images
     /// that the query ranks.
     pub(super) fn any_targets(&self, count: usize, draw: &mut Draw) -> Targets {
         match self.context.gallery.foreign() {
             Some(_) => Targets::drawn(draw, &Vec::from_iter(self.context.gallery.targets()), count),
-            None => self.any_items(count, draw),
+            None => self.any_images(count, draw),
         }
     }
 

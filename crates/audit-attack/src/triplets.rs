@@ -33,10 +33,10 @@ impl Moving {
     }
 }
 
-/// Raises d(a,p) − d(a,n) of each of `triplets` (gallery items): the plan's number, size and bounds of steps,
-/// from the clean images, whatever the plan's search. Returns the points of anchors, positives and negatives,
-/// [T, D] each, moved or not. Calls `tell` with the image steps done so far. Errors: those of images, model
-/// and `tell`; an embedding that is not finite (exit code 12).
+/// Raises d(a,p) − d(a,n) of each of `triplets` (gallery images): the plan's number, size and bounds of
+/// steps, from the clean images, whatever the plan's search. Returns the points of anchors, positives and
+/// negatives, [T, D] each, moved or not. Calls `tell` with the image steps done so far. Errors: those of
+/// images, model and `tell`; an embedding that is not finite (exit code 12).
 pub fn harden(
     model: &mut Model,
     gallery: &Gallery,

@@ -94,7 +94,7 @@ fn prepare(sizes: Sizes) -> Result<Turn> {
             .zip(&targets)
             .map(|(&i, targets)| Ask {
                 z: gallery.point(i),
-                marks: targets.iter().map(|&t| Mark::Item(t)).collect(),
+                marks: targets.iter().map(|&t| Mark::Image(t)).collect(),
                 left_out: vec![i],
             })
             .collect();

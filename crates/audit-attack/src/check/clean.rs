@@ -26,7 +26,7 @@ impl CleanRetrieval<'_> {
         (0..self.gallery.len()).step_by(stride).map(|i| self.gallery.point(i)).collect()
     }
 
-    /// R@1 of a random ranking: the mean over queries of the share of items that have their class.
+    /// R@1 of a random ranking: the mean over queries of the share of images that have their class.
     fn chance(&self) -> f64 {
         let g = self.gallery;
         let mut sizes: HashMap<usize, usize> = HashMap::new();

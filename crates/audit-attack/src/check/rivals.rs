@@ -243,7 +243,8 @@ impl<'a> DoctorInput<'a> {
 
     /// The perturbations whose images have less success than others, if the strong search made them: its
     /// members minimise different losses. A rank counts as better only if float32 rounding of embeddings
-    /// cannot explain it: if an output saturates, most items of a gallery can be equally far from each other.
+    /// cannot explain it: if an output saturates, most images of a gallery can be equally far from each
+    /// other.
     fn beaten_by_success(&mut self, points: &Array2<f32>) -> Result<Vec<&[usize]>> {
         let base = self.base()?;
         let ours: Vec<Vec<f32>> = base.iter().map(|shot| shot.image.clone()).collect();
@@ -454,7 +455,7 @@ pub(super) fn budget(p: &mut DoctorInput) -> Result<Found> {
     Ok(compared.reduce(Found::or_graver).unwrap_or_else(unmeasured))
 }
 
-/// Checks the goals that another image instead of the query would reach: the rank of another item, the
+/// Checks the goals that another image instead of the query would reach: the rank of another image, the
 /// embedding of the target, or another class. The last rank is not one of them.
 pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
     let runs = p.run_all(plans::unbounded)?;

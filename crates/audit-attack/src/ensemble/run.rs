@@ -70,7 +70,7 @@ pub(super) struct Key(pub(super) f64, pub(super) f64, pub(super) std::cmp::Rever
 /// The clean images of queries as the model takes them, which attacks on other queries may begin from.
 #[derive(Clone, Copy)]
 pub struct Others<'a> {
-    /// By item of the gallery.
+    /// By index of the gallery.
     pub images: &'a ImageSource<'a>,
     /// The shape of all of them, [C, H, W].
     pub shape: [usize; 3],
@@ -79,7 +79,7 @@ pub struct Others<'a> {
 /// The files of queries, for the [file column](Plan::in_files) of a ladder.
 #[derive(Clone, Copy)]
 pub struct QueryFiles<'a> {
-    /// Their photographs, by item of the gallery.
+    /// Their photographs, by index of the gallery.
     pub images: &'a ImageSource<'a>,
     /// Whether the model's input is another image than the photograph. If it is not, an image of whole grey
     /// levels is its file.
@@ -93,7 +93,7 @@ pub struct QueryFiles<'a> {
 /// What is attacked, and how.
 #[derive(Clone, Copy)]
 pub struct Strong<'a> {
-    /// The embeddings of all items.
+    /// The embeddings of all images.
     pub context: &'a AttackContext,
     /// Clean images.
     pub images: &'a ImageSource<'a>,

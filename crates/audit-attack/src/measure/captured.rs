@@ -10,7 +10,7 @@ use audit_gallery::space::sample_of;
 use audit_report::facts::measures::{self, FIRST};
 use audit_report::record::{Captured, Measures};
 
-/// Which queries rank the perturbed item among their first.
+/// Which queries rank the perturbed image among their first.
 pub const CAPTURED: Measure = Measure {
     facts: &measures::CAPTURED,
     measured: |at, _| Measures { captured: captured(at.context, at.trial, at.z), ..Measures::default() },
@@ -30,7 +30,7 @@ pub fn eligible_queries(gallery: &Gallery, class: Option<usize>) -> Vec<usize> {
     gallery.queries().iter().copied().filter(of).collect()
 }
 
-/// The first items of the queries that held-out queries are drawn from, the same for every candidate and
+/// The first images of the queries that held-out queries are drawn from, the same for every candidate and
 /// seed.
 pub fn heads(gallery: &Gallery, class: Option<usize>) -> Heads {
     Heads::new(gallery, sample_of(gallery, &eligible_queries(gallery, class), Some(MAX_SAMPLE), 0), FIRST)

@@ -1,5 +1,5 @@
-//! Distances to items: cosine similarity with a target, and whether a system accepts the perturbed image
-//! because the nearest of some items is at most the context's threshold away.
+//! Distances to images: cosine similarity with a target, and whether a system accepts the perturbed image
+//! because the nearest of some images is at most the context's threshold away.
 
 use super::USUAL;
 use crate::trial::{At, Measure};
@@ -17,30 +17,30 @@ pub const COSINE: Measure = Measure {
     ..USUAL
 };
 
-/// Against one item, the trial's target.
+/// Against one image, the trial's target.
 pub const REFERENCE: Measure =
     Measure { facts: &measures::REFERENCE, measured: |at, _| accepted(at, &at.trial.targets), ..USUAL };
 
-/// Against every other item of its class.
+/// Against every other image of its class.
 pub const DUPLICATES: Measure = Measure {
     facts: &measures::DUPLICATES,
     measured: |at, _| accepted(at, &duplicates(&at.context.gallery, at.trial.query)),
     ..REFERENCE
 };
 
-/// Against every item of another class.
+/// Against every image of another class.
 pub const OTHERS: Measure = Measure {
     facts: &measures::OTHERS,
     measured: |at, _| accepted(at, &others(&at.context.gallery, at.trial.query, None)),
     ..REFERENCE
 };
 
-/// The other items of the query's class.
+/// The other images of the query's class.
 pub fn duplicates(gallery: &Gallery, query: usize) -> Vec<usize> {
     gallery.positives(query).collect()
 }
 
-/// The items of other classes that the query may rank. With `class` (a label) only items of that class.
+/// The images of other classes that the query may rank. With `class` (a label) only images of that class.
 pub fn others(gallery: &Gallery, query: usize, class: Option<usize>) -> Vec<usize> {
     let labels = &gallery.labels;
     let counts = |&i: &usize| class.map_or(labels[i] != labels[query], |class| labels[i] == class);

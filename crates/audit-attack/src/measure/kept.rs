@@ -1,4 +1,4 @@
-//! The items that SPQA and SPFOA keep at the top of the query's ranking, so that the list still looks right.
+//! The images that SPQA and SPFOA keep at the top of the query's ranking, so that the list still looks right.
 
 use super::marks;
 use crate::trial::AttackContext;
@@ -6,11 +6,11 @@ use crate::trial::{At, Drawn, Query, Trial};
 use audit_gallery::space::ranks::Ask;
 use audit_report::record::Form;
 
-/// The number of kept items.
+/// The number of kept images.
 pub const KEPT: usize = 5;
 
-/// The items G that must stay at the top, at most [`KEPT`] of them, nearest first. If targets are drawn from
-/// all items: the items nearest to the clean query. If they are drawn from the nearest 1 %: the others of
+/// The images G that must stay at the top, at most [`KEPT`] of them, nearest first. If targets are drawn from
+/// all images: the images nearest to the clean query. If they are drawn from the nearest 1 %: the others of
 /// that 1 %, of which there may be fewer.
 pub fn items(context: &AttackContext, trial: &Trial) -> Vec<usize> {
     let mut near = match trial.objective.drawn {
@@ -43,7 +43,8 @@ mod tests {
     use audit_report::record::Metric;
     use ndarray::Array2;
 
-    /// A query at 0 and 1,000 items at 0.01, 0.02, … on a line: the gallery's nearest 1 % are items 1 to 10.
+    /// A query at 0 and 1,000 images at 0.01, 0.02, … on a line: the gallery's nearest 1 % are images 1 to
+    /// 10.
     #[test]
     fn kept_are_the_nearest_or_what_is_left_of_the_nearest_percent() {
         let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);

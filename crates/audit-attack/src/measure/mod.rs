@@ -53,11 +53,11 @@ pub fn measure_all(context: &AttackContext, form: Form, points: &[(&Trial, &[f32
     measured
 }
 
-/// Retrieval by queries moved to other points z `[D]`: (query, z). Each query needs a correct item
+/// Retrieval by queries moved to other points z `[D]`: (query, z). Each query needs a correct image
 /// ([`Gallery::positives`]). Every form leaves out the query's clean copy.
 pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
     let ask = |&(query, z): &(usize, _)| {
-        let marks: Vec<Mark> = gallery.positives(query).map(Mark::Item).collect();
+        let marks: Vec<Mark> = gallery.positives(query).map(Mark::Image).collect();
         Ask { z, marks, left_out: gallery.left_out(query, true) }
     };
     let asks: Vec<Ask> = at.iter().map(ask).collect();
@@ -78,7 +78,7 @@ pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
 /// allows, for objectives that measure a candidate's rank or a query's; `None` for others.
 ///
 /// A float32 coordinate is exact to a share u = 2⁻²⁴ of itself, so the distance between z and x to u·(‖z‖ +
-/// ‖x‖), and so is 1 − z·x under cosine, with ‖z‖ = ‖x‖ = 1. Items closer to a target's distance than twice
+/// ‖x‖), and so is 1 − z·x under cosine, with ‖z‖ = ‖x‖ = 1. Images closer to a target's distance than twice
 /// that may come before or after it.
 pub fn rank_bounds(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]) -> Option<[f64; 2]> {
     let measure = trial.objective.measure;
@@ -86,7 +86,7 @@ pub fn rank_bounds(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]
         return None;
     }
     let gallery = &context.gallery;
-    let at = At { context, form, trial, z, own_item: trial.query };
+    let at = At { context, form, trial, z, own_image: trial.query };
     let asks: Vec<(&Gallery, Ask)> = match rank::of_foreign(&at) {
         Some(foreign) => vec![foreign],
         None => (measure.asks)(&at).into_iter().map(|ask| (gallery, ask)).collect(),
@@ -96,7 +96,7 @@ pub fn rank_bounds(context: &AttackContext, form: Form, trial: &Trial, z: &[f32]
     for (gallery, Ask { z: from, marks, left_out }) in asks {
         for mark in marks {
             let (distance, to, itself) = match mark {
-                Mark::Item(item) => {
+                Mark::Image(item) => {
                     (gallery.metric.distance(from, gallery.point(item)), gallery.point(item), 1)
                 }
                 Mark::Distance(distance) => (distance, z, 0),
@@ -118,17 +118,17 @@ fn mean(ranks: &[usize]) -> Option<f64> {
 }
 
 fn marks<'a>(items: impl IntoIterator<Item = &'a usize>) -> Vec<Mark> {
-    items.into_iter().map(|&item| Mark::Item(item)).collect()
+    items.into_iter().map(|&item| Mark::Image(item)).collect()
 }
 
-/// The points, each with the item that counts as its query. Robust R@1 follows the definition in every form.
+/// The points, each with the image that counts as its query. Robust R@1 follows the definition in every form.
 fn located<'a>(context: &'a AttackContext, form: Form, points: &[(&'a Trial, &'a [f32])]) -> Vec<At<'a>> {
     let gallery = &context.gallery;
-    let at = |&(trial, z): &(&'a Trial, _)| At { context, form, trial, z, own_item: trial.query };
+    let at = |&(trial, z): &(&'a Trial, _)| At { context, form, trial, z, own_image: trial.query };
     let mut all: Vec<At> = points.iter().map(at).collect();
     let uncertain = |at: &&mut At<'_>| {
         let objective = at.trial.objective;
-        let asks = objective.measure.own_item && !objective.strong_only;
+        let asks = objective.measure.own_image && !objective.strong_only;
         asks && form == Form::Published && at.trial.query < gallery.len()
     };
     let mut undecided: Vec<&mut At> = all.iter_mut().filter(uncertain).collect();
@@ -140,7 +140,7 @@ fn located<'a>(context: &'a AttackContext, form: Form, points: &[(&'a Trial, &'a
     for (at, rank) in undecided.iter_mut().zip(ranks) {
         if rank != [0] {
             let query = at.trial.query;
-            at.own_item = form.own_item(gallery, query, &gallery.distances(gallery.point(query)));
+            at.own_image = form.own_image(gallery, query, &gallery.distances(gallery.point(query)));
         }
     }
     all
@@ -153,8 +153,8 @@ mod tests {
     use audit_report::record::Metric;
     use ndarray::Array2;
 
-    /// By hand. Of the items on a line, float32 can hardly tell 1 − 2⁻²⁴ from 1, where two items lie. Seen
-    /// from 0, two items come before item 1 (the one of the lower index comes first), and one to three if
+    /// By hand. Of the images on a line, float32 can hardly tell 1 − 2⁻²⁴ from 1, where two images lie. Seen
+    /// from 0, two images come before image 1 (the one of the lower index comes first), and one to three if
     /// coordinates are rounded.
     #[test]
     fn a_rank_is_known_but_for_rounding() {
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(of("QA+", 0, 1, 0.0), (Some(2.0), Some([1.0, 3.0])));
         // A candidate moves to 1, and the query is at 0.
         assert_eq!(of("CA+", 5, 0, 1.0), (Some(2.0), Some([1.0, 4.0])));
-        // No item is near.
+        // No image is near.
         assert_eq!(of("CA+", 5, 0, 0.95), (Some(1.0), Some([1.0, 1.0])));
         assert_eq!(of("ES", 0, 1, 0.0).1, None);
     }

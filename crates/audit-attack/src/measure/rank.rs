@@ -1,4 +1,4 @@
-//! Mean ranks: of the perturbed item in the rankings of its targets, or of the targets in the ranking of the
+//! Mean ranks: of the perturbed image in the rankings of its targets, or of the targets in the ranking of the
 //! perturbed query. The order of the targets in the latter.
 
 use super::{kept, marks, mean};
@@ -8,7 +8,7 @@ use audit_gallery::space::ranks::{self, Ask, Mark};
 use audit_report::facts::measures;
 use audit_report::record::{Form, Measures};
 
-/// Mean rank of the perturbed item in the rankings of its targets.
+/// Mean rank of the perturbed image in the rankings of its targets.
 pub const CANDIDATE_RANK: Measure = Measure {
     facts: &measures::CANDIDATE_RANK,
     asks: |at| at.trial.targets.iter().map(|&q| of_candidate(at, q)).collect(),
@@ -29,7 +29,7 @@ pub const QUERY_RANK: Measure = Measure {
     },
 };
 
-/// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
+/// Mean rank of the targets, and of the kept images, in the ranking of the perturbed query.
 pub const QUERY_RANK_AND_KEPT: Measure = Measure {
     facts: &measures::QUERY_RANK_AND_KEPT,
     asks: |at| vec![of_targets(at), kept::ask(at)],
@@ -39,7 +39,7 @@ pub const QUERY_RANK_AND_KEPT: Measure = Measure {
     },
 };
 
-/// The question for the perturbed item's rank in the ranking of `query`.
+/// The question for the perturbed image's rank in the ranking of `query`.
 fn of_candidate<'a>(at: &At<'a>, query: usize) -> Ask<'a> {
     let (gallery, item) = (&at.context.gallery, at.trial.query);
     let own = at.form == Form::Corrected;
@@ -67,7 +67,7 @@ pub(super) fn of_foreign<'a>(at: &At<'a>) -> Option<(&'a Gallery, Ask<'a>)> {
 pub const ORDER: Measure =
     Measure { facts: &measures::ORDER, asks: |at| vec![of_ordered(at)], measured: ordered };
 
-/// [`ORDER`], and the mean rank of the kept items.
+/// [`ORDER`], and the mean rank of the kept images.
 pub const ORDER_AND_KEPT: Measure = Measure {
     facts: &measures::ORDER_AND_KEPT,
     asks: |at| vec![of_ordered(at), kept::ask(at)],

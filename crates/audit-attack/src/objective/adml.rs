@@ -13,8 +13,8 @@ use audit_report::record::Metric;
 /// The margin τ of the triplet loss (Roth et al., ICML 2020, whose framework the paper trains with).
 const MARGIN: f64 = 0.2;
 
-/// Intra-class alignment (equations 1 and 6): maximises the mean of ‖q̃ − x‖² over the items x of the query's
-/// class.
+/// Intra-class alignment (equations 1 and 6): maximises the mean of ‖q̃ − x‖² over the images x of the
+/// query's class.
 pub const ALIGNMENT: Objective = Objective {
     reach: |_| Reach::Chance,
     targets: ltm::LTM.targets,
@@ -36,10 +36,11 @@ pub const ALIGNMENT: Objective = Objective {
 };
 
 /// Gaussian hyperspherical energy (equations 3 and 7, s = 1): maximises log of the mean of exp(−‖q̃ − x‖²)
-/// over the items x of other classes. The logarithm changes the length of the gradient and not its direction.
+/// over the images x of other classes. The logarithm changes the length of the gradient and not its
+/// direction.
 pub const UNIFORMITY: Objective = Objective {
     facts: &facts::UNIFORMITY,
-    // The point nearest to the other classes on the whole may be nearest to an item of the query's class.
+    // The point nearest to the other classes on the whole may be nearest to an image of the query's class.
     reach: |_| Reach::Unknown,
     loss: |context, _, trial| {
         let gallery = &context.gallery;
@@ -47,7 +48,7 @@ pub const UNIFORMITY: Objective = Objective {
         let others: Vec<usize> = (0..gallery.len()).filter(|&x| gallery.labels[x] != class).collect();
         Loss::Gallery(Box::new(move |d, weights| {
             let squares: Vec<(f64, f64)> = others.iter().map(|&x| squared(gallery.metric, d[x])).collect();
-            // Relative to the nearest item, so that no sum underflows.
+            // Relative to the nearest image, so that no sum underflows.
             let least = squares.iter().fold(f64::INFINITY, |least, (s, _)| s.min(least));
             let sum: f64 = squares.iter().map(|(s, _)| (least - s).exp()).sum();
             for (&x, (s, slope)) in others.iter().zip(&squares) {
@@ -59,7 +60,7 @@ pub const UNIFORMITY: Objective = Objective {
     ..ALIGNMENT
 };
 
-/// Triplet loss (equation 4): maximises the mean of [‖q̃ − p‖² − ‖q̃ − n‖² + τ]₊ over drawn items p of the
+/// Triplet loss (equation 4): maximises the mean of [‖q̃ − p‖² − ‖q̃ − n‖² + τ]₊ over drawn images p of the
 /// query's class and n of other classes; one of each, as in the paper, unless the suite sets more. A negative
 /// is drawn as in the paper's training: by distance (Wu et al., ICCV 2017), from a batch of 112 with the
 /// query and the positive.
@@ -84,12 +85,12 @@ fn squared(metric: Metric, d: f32) -> (f64, f64) {
 
 /// Images per batch.
 const BATCH: usize = 112;
-/// Smaller distances count as this, and items beyond `FARTHEST` have no triplet loss and are not drawn (Wu et
-/// al.).
+/// Smaller distances count as this, and images beyond `FARTHEST` have no triplet loss and are not drawn (Wu
+/// et al.).
 const NEAREST: f64 = 0.5;
 const FARTHEST: f64 = 1.4;
 
-/// `count` items of the query's class, uniformly drawn, then as many of other classes.
+/// `count` images of the query's class, uniformly drawn, then as many of other classes.
 fn pairs(query: &Query, draw: &mut Draw) -> Result<Targets> {
     if let Err(why) = ltm::classes(query) {
         return Ok(Targets::Skip(why));
@@ -113,7 +114,7 @@ fn pairs(query: &Query, draw: &mut Draw) -> Result<Targets> {
     Ok(Targets::Chosen(targets))
 }
 
-/// Weights of items as negatives of a query: 1/q(d), where q is the density of distances d between random
+/// Weights of images as negatives of a query: 1/q(d), where q is the density of distances d between random
 /// points of the unit sphere in D dimensions, q(d) ∝ d^(D−2)·(1 − d²/4)^((D−3)/2) (Wu et al., equation 3).
 /// The largest weight is 1.
 fn by_distance(gallery: &Gallery, query: usize, items: &[usize]) -> Vec<f64> {

@@ -28,7 +28,7 @@ fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {
     Ok(Targets::drawn(draw, &query.top_percent_of_queries(), query.count))
 }
 
-/// One target query, with its distances to the items that it ranks.
+/// One target query, with its distances to the images that it ranks.
 struct Ranking {
     /// The query's point [D].
     query: Vec<f64>,

@@ -1,6 +1,6 @@
-//! FOA and SPFOA: the query changes the order in which it ranks m of its nearest items (Zhou et al.,
+//! FOA and SPFOA: the query changes the order in which it ranks m of its nearest images (Zhou et al.,
 //! "Practical Relative Order Attack in Deep Ranking", ICCV 2021, arXiv:2103.05248). SPFOA also keeps other
-//! near items at the top.
+//! near images at the top.
 //!
 //! The targets are listed in the attacker's order, nearest first; two targets in their clean order, which the
 //! attacker swaps.
@@ -10,35 +10,35 @@ use crate::trial::AttackContext;
 use audit_base::Result;
 use audit_report::facts;
 
-/// Swaps the order of two items.
+/// Swaps the order of two images.
 pub const PAIR: Objective = Objective {
     facts: &facts::FOA_PAIR,
     targets: |query, draw| Ok(pair(query, draw)),
     loss: |_, _, trial| Loss::Gallery(Box::new(swapped(trial))),
     ..BASE
 };
-/// Puts 5 items in another order.
+/// Puts 5 images in another order.
 pub const FIVE: Objective = Objective { facts: &facts::FOA_FIVE, ..BASE };
-/// Puts 10 items in another order.
+/// Puts 10 images in another order.
 pub const TEN: Objective =
     Objective { facts: &facts::FOA_TEN, targets: |query, draw| Ok(several(query, draw, 10)), ..BASE };
-/// Puts 25 items in another order.
+/// Puts 25 images in another order.
 pub const MANY: Objective =
     Objective { facts: &facts::FOA_MANY, targets: |query, draw| Ok(several(query, draw, 25)), ..BASE };
-/// Swaps the order of two items, and keeps other items.
+/// Swaps the order of two images, and keeps other images.
 pub const PAIR_KEPT: Objective = Objective {
     facts: &facts::FOA_PAIR_KEPT,
     measure: &measure::ORDER_AND_KEPT,
     loss: |context, _, trial| spqa::keeping(context, trial, swapped(trial), true),
     ..PAIR
 };
-/// Puts 5 items in another order, and keeps other items.
+/// Puts 5 images in another order, and keeps other images.
 pub const FIVE_KEPT: Objective =
     Objective { facts: &facts::FOA_FIVE_KEPT, measure: &measure::ORDER_AND_KEPT, loss: keeping, ..FIVE };
-/// Puts 10 items in another order, and keeps other items.
+/// Puts 10 images in another order, and keeps other images.
 pub const TEN_KEPT: Objective =
     Objective { facts: &facts::FOA_TEN_KEPT, measure: &measure::ORDER_AND_KEPT, loss: keeping, ..TEN };
-/// Puts 25 items in another order, and keeps other items.
+/// Puts 25 images in another order, and keeps other images.
 pub const MANY_KEPT: Objective =
     Objective { facts: &facts::FOA_MANY_KEPT, measure: &measure::ORDER_AND_KEPT, loss: keeping, ..MANY };
 
@@ -54,7 +54,7 @@ fn keeping<'a>(context: &'a AttackContext, form: Form, trial: &Trial) -> Loss<'a
     spqa::keeping(context, trial, ordered(trial), form == Form::Corrected)
 }
 
-/// Draws `m` distinct items of the nearest 1 %, in a random order.
+/// Draws `m` distinct images of the nearest 1 %, in a random order.
 fn several(query: &Query, draw: &mut Draw, m: usize) -> Targets {
     let near = query.top_percent();
     match near.len() >= m {
@@ -63,7 +63,7 @@ fn several(query: &Query, draw: &mut Draw, m: usize) -> Targets {
     }
 }
 
-/// Two items, the one nearer to the clean query first.
+/// Two images, the one nearer to the clean query first.
 fn pair(query: &Query, draw: &mut Draw) -> Targets {
     let d = query.distances();
     match several(query, draw, 2) {

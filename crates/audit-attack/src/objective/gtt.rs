@@ -8,13 +8,13 @@ use crate::trial::{Aims, Ensemble, From, Member};
 use audit_report::facts;
 use audit_report::facts::members;
 
-/// QA− on the nearest item. The measure is whether that item stays among the first 4.
+/// QA− on the nearest image. The measure is whether that image stays among the first 4.
 pub const GTT: Objective = Objective {
     measure: &measure::RETAINED,
     reach: |_| Reach::Share(5.0),
     targets: |query, _| {
         let d = query.distances();
-        let own = query.own_item(&d);
+        let own = query.own_image(&d);
         let ranked = |i: usize| i != own && !query.context.gallery.same_view(query.index, i);
         let nearest = query.context.gallery.nearest(&d, 1, ranked);
         let others = (0..query.context.gallery.len()).filter(|&i| ranked(i)).take(TOP + 1).count();
@@ -31,11 +31,11 @@ pub const GTT: Objective = Objective {
     ..usual(&facts::GTT)
 };
 
-/// A loss is below 0 only if an item is nearer by this share of the distance, so that rounding doesn't
+/// A loss is below 0 only if an image is nearer by this share of the distance, so that rounding doesn't
 /// decide.
 const CLEARLY: f64 = 1e-6;
 
-/// d of the nearest item but [`TOP`]` − 1`, without the target, − d(target). Below 0 the target has left the
+/// d of the nearest image but [`TOP`]` − 1`, without the target, − d(target). Below 0 the target has left the
 /// first [`TOP`].
 pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
     let gallery = &context.gallery;
@@ -54,8 +54,8 @@ pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, _: Option<
     }))
 }
 
-/// The hinge pushes the target behind all items, although four nearer items suffice. So trials that withstand
-/// the hinge are attacked by the margin against the fourth.
+/// The hinge pushes the target behind all images, although four nearer images suffice. So trials that
+/// withstand the hinge are attacked by the margin against the fourth.
 const TRANSLOCATION: Ensemble = &[
     &[HINGE],
     &[
@@ -86,7 +86,7 @@ mod tests {
     use audit_report::record::{Form, Metric};
     use ndarray::Array2;
 
-    /// Expected: the outcome as the runner measures it. Items lie at 0 to 10 on a line, and the query moves
+    /// Expected: the outcome as the runner measures it. Images lie at 0 to 10 on a line, and the query moves
     /// from 0 past its best match, 1. At 3 the fourth of the others is as far as the match, which is kept.
     #[test]
     fn the_margin_is_below_0_where_the_match_is_lost() {
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Among 5 items a query ranks 4: its best match always stays among them. Among 6 it may leave.
+    /// Among 5 images a query ranks 4: its best match always stays among them. Among 6 it may leave.
     #[test]
     fn what_cannot_be_lost_is_no_trial() {
         for (items, attacked) in [(2, false), (5, false), (6, true)] {

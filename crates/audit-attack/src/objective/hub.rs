@@ -1,4 +1,4 @@
-//! HUB: one item of the gallery comes among the first for as many queries as possible. It is CA+ with many
+//! HUB: one image of the gallery comes among the first for as many queries as possible. It is CA+ with many
 //! targets. The image is crafted on a sample of queries and measured on others.
 
 use super::{Draw, Loss, Objective, Query, Reach, Targets, Trial, ca, measure, usual};
@@ -40,10 +40,10 @@ fn sample(query: &Query, draw: &mut Draw) -> Result<Targets> {
     }
 }
 
-/// The point of a query [D], and the distances of its first items, ascending.
+/// The point of a query [D], and the distances of its first images, ascending.
 type Head = (Vec<f64>, Vec<f64>);
 
-/// The first 10 items of the sample's queries, without the candidate. With `class` (a label) only of queries
+/// The first 10 images of the sample's queries, without the candidate. With `class` (a label) only of queries
 /// of that class.
 fn sample_heads(gallery: &Gallery, trial: &Trial, class: Option<usize>) -> Vec<Head> {
     let head = |&q: &usize| {
@@ -56,7 +56,7 @@ fn sample_heads(gallery: &Gallery, trial: &Trial, class: Option<usize>) -> Vec<H
     trial.targets.iter().filter(counts).map(head).filter(|(_, near): &Head| !near.is_empty()).collect()
 }
 
-/// mean over the sample's queries q and their first 10 items x of [d(q, c̃) − d(q, x)]₊. It is 0 if c̃ comes
+/// mean over the sample's queries q and their first 10 images x of [d(q, c̃) − d(q, x)]₊. It is 0 if c̃ comes
 /// first for all.
 pub fn first_ten<'a>(gallery: &'a Gallery, trial: &Trial, class: Option<usize>) -> Loss<'a> {
     over(gallery, sample_heads(gallery, trial, class), |near, at| {
@@ -66,13 +66,13 @@ pub fn first_ten<'a>(gallery: &'a Gallery, trial: &Trial, class: Option<usize>) 
     })
 }
 
-/// Width of the ramp from captured to not captured, as a share of the distance of the last item that counts.
+/// Width of the ramp from captured to not captured, as a share of the distance of the last image that counts.
 const RAMP: f64 = 0.25;
 /// The slope beyond the ramp, as a share of the slope on it: it leads to far queries.
 const BEYOND: f64 = 0.02;
 
 /// Approximately the share of the sample's queries that are not captured at `k`: for each query, a ramp that
-/// rises from 0 to 1 beyond the distance of its k-th item. Unlike a hinge it gives up queries that are too
+/// rises from 0 to 1 beyond the distance of its k-th image. Unlike a hinge it gives up queries that are too
 /// far.
 pub fn not_captured<'a>(gallery: &'a Gallery, trial: &Trial, k: usize) -> Loss<'a> {
     over(gallery, sample_heads(gallery, trial, None), move |near, at| {
@@ -87,7 +87,7 @@ pub fn not_captured<'a>(gallery: &'a Gallery, trial: &Trial, k: usize) -> Loss<'
 }
 
 /// The mean of a function of each query's distance to the candidate, and of its slope, given the distances of
-/// the query's first items.
+/// the query's first images.
 fn over<'a>(
     gallery: &'a Gallery,
     heads: Vec<Head>,

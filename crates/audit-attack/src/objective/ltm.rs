@@ -1,5 +1,5 @@
-//! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes becomes nearer than
-//! the nearest item of the query's class.
+//! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest image of other classes becomes nearer than
+//! the nearest image of the query's class.
 
 use super::{Loss, Objective, Query, Reach, Targets, usual};
 use audit_report::facts;
@@ -35,7 +35,7 @@ pub const LTM: Objective = Objective {
     ..usual(&facts::LTM)
 };
 
-/// Checks that a query can be misranked: the gallery needs another item of its class and an item of another
+/// Checks that a query can be misranked: the gallery needs another image of its class and an image of another
 /// class. The error is the reason.
 pub fn classes(query: &Query) -> Result<(), &'static str> {
     let class = query.context.gallery.labels[query.index];

@@ -6,7 +6,7 @@ use super::{Loss, Objective, Query, Reach, Targets, Trial, ltm, measure, nearest
 use audit_gallery::space::Gallery;
 use audit_report::facts;
 
-/// min ‖δ‖ such that the nearest item of the query with δ has another class. The loss is the margin of R1,
+/// min ‖δ‖ such that the nearest image of the query with δ has another class. The loss is the margin of R1,
 /// which is below 0 exactly then. Queries that are wrong without δ are left alone; their norm is 0.
 pub const MIN: Objective = Objective {
     reach: |_| Reach::Chance,
@@ -19,8 +19,8 @@ pub const MIN: Objective = Objective {
     ..usual(&facts::MIN)
 };
 
-/// min ‖δ‖ such that the nearest item of the query with δ has the class t that the attacker names. t is the
-/// class of the target, an item of neither the query's class nor the class that the clean query finds.
+/// min ‖δ‖ such that the nearest image of the query with δ has the class t that the attacker names. t is the
+/// class of the target, an image of neither the query's class nor the class that the clean query finds.
 pub const TARGETED: Objective = Objective {
     facts: &facts::TARGETED_MIN,
     measure: &measure::TARGET_CLASS,
@@ -34,17 +34,17 @@ pub const TARGETED: Objective = Objective {
     ..usual(&facts::TARGETED_MIN)
 };
 
-/// Whether an item has the class that the attacker names.
+/// Whether an image has the class that the attacker names.
 fn has_named_class(gallery: &Gallery, trial: &Trial, item: usize) -> bool {
     trial.targets.first().is_some_and(|&target| gallery.labels[target] == gallery.labels[item])
 }
 
-/// The items that a query ranks and for which `of` is true.
+/// The images that a query ranks and for which `of` is true.
 fn ranked(gallery: &Gallery, query: usize, of: impl Fn(usize) -> bool) -> Vec<usize> {
     (0..gallery.len()).filter(|&i| !gallery.excluded(query, i) && of(i)).collect()
 }
 
-/// The items whose class may be named. The error is the reason why there is none.
+/// The images whose class may be named. The error is the reason why there is none.
 fn other_classes(query: &Query) -> Result<Vec<usize>, &'static str> {
     ltm::classes(query)?;
     let (gallery, own) = (&query.context.gallery, query.index);
@@ -57,9 +57,9 @@ fn other_classes(query: &Query) -> Result<Vec<usize>, &'static str> {
     }
 }
 
-/// Σ of the difference of the two distances, over the items of other classes that are nearer than the nearest
-/// item of t. If there are none, a negative value: the difference to the nearest of the others. The largest
-/// difference alone would let a search swing between two items in its way.
+/// Σ of the difference of the two distances, over the images of other classes that are nearer than the
+/// nearest image of t. If there are none, a negative value: the difference to the nearest of the others. The
+/// largest difference alone would let a search swing between two images in its way.
 fn nearer<'a>(gallery: &'a Gallery, trial: &Trial) -> Loss<'a> {
     let of_class = ranked(gallery, trial.query, |i| has_named_class(gallery, trial, i));
     let others = (trial.objective.correct)(gallery, trial);

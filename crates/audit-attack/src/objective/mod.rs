@@ -87,7 +87,7 @@ const fn usual(facts: &'static Facts) -> Objective {
     }
 }
 
-/// The item with the smallest distance, of some.
+/// The image with the smallest distance, of some.
 fn nearest_of(d: &[f32], items: &[usize]) -> Option<usize> {
     items.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]))
 }

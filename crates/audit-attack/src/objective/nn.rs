@@ -1,14 +1,14 @@
-//! Attacks of Panum et al., "Adversarial Deep Metric Learning" (arXiv:2102.07265). A query whose nearest item
-//! has its class is pushed away from that item. Queries whose nearest item has another class are left alone,
-//! and count as failures.
+//! Attacks of Panum et al., "Adversarial Deep Metric Learning" (arXiv:2102.07265). A query whose nearest
+//! image has its class is pushed away from that image. Queries whose nearest image has another class are left
+//! alone, and count as failures.
 
 use super::{Loss, Objective, Query, Reach, Targets, Trial, ltm, usual};
 use audit_gallery::space::{Gallery, wide};
 use audit_report::facts;
 
-/// Algorithm 1: maximises d(q̃, x_j), where x_j is the nearest item, if it has the query's class.
+/// Algorithm 1: maximises d(q̃, x_j), where x_j is the nearest image, if it has the query's class.
 pub const NN: Objective = Objective {
-    // Another item of the query's class may then be the nearest.
+    // Another image of the query's class may then be the nearest.
     reach: |_| Reach::Unknown,
     targets: |query, _| Ok(nearest(query).map_or_else(Targets::Skip, Targets::Chosen)),
     loss: |context, _, trial| push(&context.gallery, trial),
@@ -16,7 +16,7 @@ pub const NN: Objective = Objective {
 };
 
 /// Equation 14 with the query as the point that moves, the "anchor" of appendix F: maximises d(q̃, x_j) −
-/// d(q̃, x_k), where x_j is as in [`NN`], and x_k is the nearest item of another class.
+/// d(q̃, x_k), where x_j is as in [`NN`], and x_k is the nearest image of another class.
 pub const ANCHOR: Objective = Objective {
     facts: &facts::ANCHOR,
     targets: |query, _| {
@@ -31,7 +31,7 @@ pub const ANCHOR: Objective = Objective {
     ..NN
 };
 
-/// The nearest item, if it has the query's class; otherwise empty. The error says why the query has no R@1.
+/// The nearest image, if it has the query's class; otherwise empty. The error says why the query has no R@1.
 pub(super) fn nearest(query: &Query) -> Result<Vec<usize>, &'static str> {
     ltm::classes(query)?;
     let (gallery, own) = (&query.context.gallery, query.index);

@@ -61,7 +61,7 @@ pub fn hinge<'a>(
 ) -> impl Fn(&[f32], f64, &mut [f32]) -> f64 + Send + Sync + 'a {
     let terms = (targets.len() * gallery.len()).max(1) as f64;
     let sign = aim.sign();
-    // The ranges of x: all items, without the query's own view if items have views.
+    // The ranges of x: all images, without the query's own view if images have views.
     let mut seen = Vec::new();
     let mut from = 0;
     for to in (0..gallery.len()).filter(|&x| gallery.same_view(query, x)).chain([gallery.len()]) {
@@ -88,7 +88,7 @@ pub fn hinge<'a>(
 /// positive term.
 ///
 /// The loop has no branches and sums into separate accumulators, so the compiler can use vector registers. It
-/// runs over all items in every step.
+/// runs over all images in every step.
 fn hinges(d: &[f32], at: f32, sign: f32, per: f32, weights: &mut [f32]) -> (f64, f32) {
     const LANES: usize = 16;
     let (mut sums, mut open) = ([0.0f64; LANES], [0.0f32; LANES]);

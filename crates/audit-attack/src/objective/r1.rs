@@ -1,5 +1,5 @@
 //! R1: recall at 1 under the strongest attack that this program has. Robust R@1 is its term: the share of the
-//! queries for which no attack found an image that makes an item of another class the nearest.
+//! queries for which no attack found an image that makes an image of another class the nearest.
 
 use super::{Form, Loss, Objective, Reach, Trial, es, ltm, nearest_of, usual};
 use crate::ensemble::members::{HINGE, LOST, SOFT, SQUARE};
@@ -11,7 +11,7 @@ use audit_model::Route;
 use audit_report::facts;
 use audit_report::facts::members;
 
-/// Makes an item of any other class come first.
+/// Makes an image of any other class come first.
 pub const R1: Objective = Objective {
     reach: |_| Reach::Chance,
     targets: ltm::LTM.targets,
@@ -24,8 +24,8 @@ pub const R1: Objective = Objective {
 /// doesn't decide.
 pub(super) const CLEARLY: f32 = 1e-6;
 
-/// min over incorrect items of d − min over correct items of d. Below 0 the query is wrong. With `class` (a
-/// label) only items of that class count as incorrect: the loss of a targeted attack.
+/// min over incorrect images of d − min over correct images of d. Below 0 the query is wrong. With `class` (a
+/// label) only images of that class count as incorrect: the loss of a targeted attack.
 pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Option<usize>) -> Loss<'a> {
     let gallery = &context.gallery;
     let own = (trial.objective.correct)(gallery, trial);
@@ -39,14 +39,15 @@ pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Opt
     }))
 }
 
-/// The items that the trial's query ranks and that are not `correct`.
+/// The images that the trial's query ranks and that are not `correct`.
 fn incorrect(gallery: &Gallery, trial: &Trial, correct: &[usize]) -> Vec<usize> {
     let mut others = vec![true; gallery.len()];
     correct.iter().chain(&gallery.left_out(trial.query, true)).for_each(|&i| others[i] = false);
     (0..gallery.len()).filter(|&i| others[i]).collect()
 }
 
-/// The labels of the `count` other classes whose nearest item is nearest to the trial's query, nearest first.
+/// The labels of the `count` other classes whose nearest image is nearest to the trial's query, nearest
+/// first.
 pub fn nearest_classes(gallery: &Gallery, trial: &Trial, count: usize) -> Vec<usize> {
     let d = gallery.distances(gallery.point(trial.query));
     let mut order = incorrect(gallery, trial, &(trial.objective.correct)(gallery, trial));

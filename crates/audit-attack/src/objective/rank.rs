@@ -1,5 +1,5 @@
 //! The rank itself as a smooth loss, and the members of the strong search that use it. Hinges (CA±, QA±)
-//! weigh items by how far they are on the wrong side, so that the lowest hinge isn't the best rank. The
+//! weigh images by how far they are on the wrong side, so that the lowest hinge isn't the best rank. The
 //! strong search minimises both.
 
 use super::{Aim, Form, Loss, Trial, foreign};
@@ -12,10 +12,10 @@ use audit_gallery::space::{Gallery, wide};
 use audit_model::Route;
 use audit_report::facts::members;
 
-/// mean over targets t and items x of s(±(d_t − d_x)/τ), where s(u) = ½ + ½·u/(1 + |u|) grows from 0 to 1. As
-/// τ falls to 0, this is the mean rank of the targets, from 0 to 1, or its distance from the last rank; the
-/// goal of the objective's term decides. τ is the `share` of the standard deviation of the distances that a
-/// ranking sorts, on the clean image. For objectives that measure a mean rank.
+/// mean over targets t and images x of s(±(d_t − d_x)/τ), where s(u) = ½ + ½·u/(1 + |u|) grows from 0 to 1.
+/// As τ falls to 0, this is the mean rank of the targets, from 0 to 1, or its distance from the last rank;
+/// the goal of the objective's term decides. τ is the `share` of the standard deviation of the distances that
+/// a ranking sorts, on the clean image. For objectives that measure a mean rank.
 pub fn smooth<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, share: f64) -> Loss<'a> {
     let aim = match trial.objective.decisive().goal {
         Goal::Lowest => Aim::First,
@@ -105,7 +105,7 @@ fn among(
     }
 }
 
-/// For objectives that move an item in rankings. A rank has many local optima, so many short runs from
+/// For objectives that move an image in rankings. A rank has many local optima, so many short runs from
 /// distant starts find more than few long ones. After the hinge the smooth rank is minimised. If a model can
 /// be widened, or has a straight-through pass other than the softened one, operators saturate on both sides
 /// or are flat: gradients say least there, and members do more.
@@ -172,14 +172,14 @@ mod tests {
     use audit_report::record::Metric;
     use ndarray::Array2;
 
-    /// Items 0 to 10 at their numbers on a line.
+    /// Images 0 to 10 at their numbers on a line.
     fn line() -> Gallery {
         let points = Array2::from_shape_fn((11, 1), |(i, _)| i as f32);
         let ids = (0..11).map(|i| i.to_string()).collect();
         Gallery::new(Metric::Euclidean, points, vec![0; 11], ids).unwrap()
     }
 
-    /// The loss of item 0, moved to `z`, and its derivative there.
+    /// The loss of image 0, moved to `z`, and its derivative there.
     fn loss_at(
         gallery: &Gallery,
         objective: &'static Objective,
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// By hand, at 4.2. The query ranks 4, 5, 3 and 6 before item 2: 4 of the 10 others. Query 10 ranks the
+    /// By hand, at 4.2. The query ranks 4, 5, 3 and 6 before image 2: 4 of the 10 others. Query 10 ranks the
     /// candidate, 5.8 away, behind 9, 8, 7, 6 and 5: 5 of the 9 others.
     #[test]
     fn without_smoothing_it_is_the_rank() {

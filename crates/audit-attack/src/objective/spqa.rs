@@ -6,10 +6,10 @@ use crate::ensemble::members;
 use crate::trial::AttackContext;
 use audit_report::facts;
 
-/// The largest weight ξ of the loss of the kept items.
+/// The largest weight ξ of the loss of the kept images.
 const XI_MAX: f64 = 1e9;
 
-/// QA+ that keeps the nearest items.
+/// QA+ that keeps the nearest images.
 pub const RAISE: Objective = Objective {
     facts: &facts::SPQA_RAISE,
     measure: &measure::QUERY_RANK_AND_KEPT,
@@ -19,7 +19,7 @@ pub const RAISE: Objective = Objective {
     ..qa::RAISE
 };
 
-/// QA− that keeps the other nearest items.
+/// QA− that keeps the other nearest images.
 pub const LOWER: Objective = Objective {
     facts: &facts::SPQA_LOWER,
     measure: &measure::QUERY_RANK_AND_KEPT,
@@ -33,8 +33,8 @@ fn loss<'a>(context: &'a AttackContext, trial: &Trial, aim: Aim) -> Loss<'a> {
     keeping(context, trial, move |d, weights| targets(d, 1.0, weights), true)
 }
 
-/// `main` + ξ·(QA+ loss of the kept items). The loss s of the kept items sets ξ = min(exp(k·s), 1e9) at each
-/// step, and ξ is not differentiated. k is [`AttackContext::xi_k`]. Without `adapt` ξ is 1.
+/// `main` + ξ·(QA+ loss of the kept images). The loss s of the kept images sets ξ = min(exp(k·s), 1e9) at
+/// each step, and ξ is not differentiated. k is [`AttackContext::xi_k`]. Without `adapt` ξ is 1.
 pub fn keeping<'a>(
     context: &'a AttackContext,
     trial: &Trial,
@@ -57,9 +57,10 @@ mod tests {
     use audit_report::record::{Form, Metric};
     use ndarray::Array2;
 
-    /// ξ from the definition: at d the loss of the kept items is s, and both the value and the gradient have
-    /// the factor min(exp(k·s), 1e9), or 1 if it does not adapt. A query is at 0 and 1,000 items are at 0.01,
-    /// 0.02, … on a line: the gallery's nearest 1 % are items 1 to 10.
+    /// ξ from the definition: at d the loss of the kept images is s, and both the value and the gradient have
+    /// the factor min(exp(k·s), 1e9), or 1 if it does not adapt. A query is at 0 and 1,000 images are at
+    /// 0.01,
+    /// 0.02, … on a line: the gallery's nearest 1 % are images 1 to 10.
     #[test]
     fn the_weight_of_kept_items_follows_their_loss() {
         let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);
@@ -67,7 +68,7 @@ mod tests {
         let mut context: AttackContext =
             Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap().into();
         let trial = Trial { objective: &LOWER, query: 0, targets: vec![2] };
-        // At the point 0.035 the nearest items are in another order.
+        // At the point 0.035 the nearest images are in another order.
         let d: Vec<f32> = (0..1001).map(|i| (i as f32 / 100.0 - 0.035).abs()).collect();
         let part = |targets: Vec<usize>, aim, weights: &mut [f32]| {
             qa::hinge(&context.gallery, 0, targets, aim)(&d, 1.0, weights)

@@ -1,11 +1,11 @@
 //! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on the
-//! embedding of another item.
+//! embedding of another image.
 
 use super::{Loss, Objective, Reach, measure, usual};
 use audit_gallery::space::{Angle, wide};
 use audit_report::facts;
 
-/// Maximises the cosine similarity with a random item.
+/// Maximises the cosine similarity with a random image.
 pub const TMA: Objective = Objective {
     measure: &measure::COSINE,
     reach: |_| Reach::Almost(10.0),

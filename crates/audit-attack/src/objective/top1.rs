@@ -1,4 +1,4 @@
-//! TOP1: the nearest image itself, for images without classes. The correct items of a query are those that
+//! TOP1: the nearest image itself, for images without classes. The correct images of a query are those that
 //! the model finds without an attack.
 
 use super::r1::{R1, margin};
@@ -7,8 +7,8 @@ use crate::measure;
 use audit_gallery::space::{Gallery, cosine};
 use audit_report::facts;
 
-/// Makes any item come first that is neither the nearest item of the clean query nor a near copy of it. The
-/// nearest item and its near copies are the targets.
+/// Makes any image come first that is neither the nearest image of the clean query nor a near copy of it. The
+/// nearest image and its near copies are the targets.
 pub const TOP1: Objective = Objective {
     facts: &facts::TOP1,
     measure: &measure::TOP1,
@@ -21,8 +21,8 @@ pub const TOP1: Objective = Objective {
 /// Cosine similarity from which two images count as near copies, such as one photograph saved twice.
 pub const NEAR_COPY: f64 = 0.999;
 
-/// The nearest item of the clean query, and the near copies of that item, ascending. The error is the reason
-/// why the query can't be attacked.
+/// The nearest image of the clean query, and the near copies of that image, ascending. The error is the
+/// reason why the query can't be attacked.
 fn nearest_with_copies(query: &Query) -> Result<Vec<usize>, &'static str> {
     let (gallery, own) = (&query.context.gallery, query.index);
     let ranked = |i: usize| !gallery.excluded(own, i);
@@ -36,7 +36,7 @@ fn nearest_with_copies(query: &Query) -> Result<Vec<usize>, &'static str> {
     }
 }
 
-/// An item and its near copies in the gallery, ascending.
+/// An image and its near copies in the gallery, ascending.
 pub fn near_copies(gallery: &Gallery, item: usize) -> Vec<usize> {
     let same = |&i: &usize| i == item || cosine(gallery.point(item), gallery.point(i)) >= NEAR_COPY;
     (0..gallery.len()).filter(same).collect()

@@ -1,6 +1,6 @@
-//! Systems that accept an item if its distance is at most a threshold t ([`AttackContext::threshold`]). In
+//! Systems that accept an image if its distance is at most a threshold t ([`AttackContext::threshold`]). In
 //! verification (of faces, for example) the attacker's image is compared with one reference: dodging and
-//! impersonation. In filters of near-duplicates and semantic caches it is compared with all items: evasion
+//! impersonation. In filters of near-duplicates and semantic caches it is compared with all images: evasion
 //! and collision.
 
 use super::{Aim, Draw, Loss, Objective, Query, Reach, Targets, measure, nearest_of, usual};
@@ -32,7 +32,7 @@ pub const IMPERSONATE: Objective = Objective {
     ..DODGE
 };
 
-/// No item of the query's class is within t any longer.
+/// No image of the query's class is within t any longer.
 pub const EVADE: Objective = Objective {
     facts: &facts::EVADE,
     measure: &measure::DUPLICATES,
@@ -43,7 +43,7 @@ pub const EVADE: Objective = Objective {
     ..DODGE
 };
 
-/// Any item of another class is within t.
+/// Any image of another class is within t.
 pub const COLLIDE: Objective = Objective {
     facts: &facts::COLLIDE,
     measure: &measure::OTHERS,
@@ -82,7 +82,7 @@ fn reference(query: &Query, draw: &mut Draw, same: bool) -> Targets {
 /// decide.
 const CLEARLY: f64 = 1e-6;
 
-/// ±(min over the items of d − t): below 0 the attack succeeds, with the nearest item within t
+/// ±(min over the images of d − t): below 0 the attack succeeds, with the nearest image within t
 /// ([`Aim::First`]) or beyond it.
 fn loss(context: &AttackContext, items: Vec<usize>, aim: Aim) -> Loss<'_> {
     let (gallery, sign, t) = (&context.gallery, aim.sign(), context.threshold);
@@ -103,8 +103,8 @@ fn loss(context: &AttackContext, items: Vec<usize>, aim: Aim) -> Loss<'_> {
     }
 }
 
-/// [`THRESHOLD`] for an item of any class. The item that comes within the threshold need not be the one that
-/// is nearest at first.
+/// [`THRESHOLD`] for an image of any class. The image that comes within the threshold need not be the one
+/// that is nearest at first.
 const COLLISION: Ensemble = &[
     THRESHOLD[0],
     THRESHOLD[1],

@@ -125,7 +125,7 @@ impl From<Vec<f32>> for CleanImage {
     }
 }
 
-/// Returns the clean image of a gallery item.
+/// Returns the clean image at an index of the gallery.
 pub type ImageSource<'i> = dyn Fn(usize) -> Result<CleanImage> + Sync + 'i;
 
 /// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops

@@ -91,7 +91,7 @@ pub enum Stage {
 
 /// Measures the queries `all` of `gallery`, and its clustering: the centres [classes, D]. `clustering`:
 /// number of k-means restarts for NMI and AMI, which are of the whole gallery. `None` leaves them out: on
-/// large galleries their cost (items × classes × dimensions, dozens of times) exceeds all other work. `name`
+/// large galleries their cost (images × classes × dimensions, dozens of times) exceeds all other work. `name`
 /// names a class by its label. Reports progress to `tell`, and ends with its error.
 pub fn benign(
     gallery: &Gallery,
@@ -205,10 +205,10 @@ fn positive_ranks(
         let asks: Vec<Ask> = queries
             .iter()
             .map(|&q| {
-                // Excluded items have the query's class.
+                // Excluded images have the query's class.
                 let (left_out, kept): (Vec<usize>, Vec<usize>) =
                     class(q).iter().partition(|&&i| gallery.excluded(q, i));
-                Ask { z: gallery.point(q), marks: kept.into_iter().map(Mark::Item).collect(), left_out }
+                Ask { z: gallery.point(q), marks: kept.into_iter().map(Mark::Image).collect(), left_out }
             })
             .collect();
         let mut batch_ranks = ranks(gallery, &asks);
@@ -219,15 +219,15 @@ fn positive_ranks(
     Ok(all)
 }
 
-/// I(Ω, Γ) / ((H(Ω) + H(Γ)) / 2) of two labelings of the same items; 1 if both have a single class.
+/// I(Ω, Γ) / ((H(Ω) + H(Γ)) / 2) of two labelings of the same images; 1 if both have a single class.
 pub fn nmi(clusters: &[usize], classes: &[usize]) -> f64 {
     let Agreement { information, mean, .. } = Agreement::new(clusters, classes);
     if mean == 0.0 { 1.0 } else { information / mean }
 }
 
-/// (I − E\[I\]) / ((H(Ω) + H(Γ)) / 2 − E\[I\]) of two labelings of the same items. E\[I\] is the expectation
+/// (I − E\[I\]) / ((H(Ω) + H(Γ)) / 2 − E\[I\]) of two labelings of the same images. E\[I\] is the expectation
 /// for labelings of the same sizes (Vinh, Epps & Bailey 2010). 1 if both have a single class, or one class
-/// per item.
+/// per image.
 pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
     let Agreement { information, mean, omega, gamma } = Agreement::new(clusters, classes);
     let (most, n) = (clusters.len(), clusters.len() as f64);

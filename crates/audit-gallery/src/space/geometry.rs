@@ -56,7 +56,7 @@ fn distances(a: ArrayView2<f32>, b: ArrayView2<f32>) -> Array2<f32> {
 
 /// Sums over the pairs (i, j) with i in one class. Over all rows, every pair is counted twice.
 struct Row {
-    /// Σ d, by class of the second item.
+    /// Σ d, by class of the second image.
     sums: Vec<f64>,
     /// Numbers of pairs by bin: within a class, and between classes.
     bins: [Vec<u64>; 2],
@@ -67,7 +67,7 @@ struct Row {
     coincident: u64,
 }
 
-/// Distances of all pairs of `items`, at least two classes and one class with two items (otherwise exit code
+/// Distances of all pairs of `items`, at least two classes and one class with two images (otherwise exit code
 /// 4). `name` names a class by its label. Calls `tell` with the number of classes done.
 pub fn spacing(
     gallery: &Gallery,
@@ -131,7 +131,7 @@ pub fn spacing(
     })
 }
 
-/// An upper bound of the items' distances.
+/// An upper bound of the images' distances.
 fn top(gallery: &Gallery, items: &[usize]) -> f64 {
     if gallery.metric.normalizes() {
         return DIAMETER;
@@ -145,7 +145,7 @@ fn top(gallery: &Gallery, items: &[usize]) -> f64 {
     (2.0 * far).max(f64::MIN_POSITIVE)
 }
 
-/// Sums of the pairs whose first item is in class `a`. `points`: all members, by class; class b has the rows
+/// Sums of the pairs whose first image is in class `a`. `points`: all members, by class; class b has the rows
 /// `starts[b]..starts[b + 1]`.
 fn row(points: &Array2<f32>, starts: &[usize], a: usize, width: f64) -> Row {
     let classes = starts.len() - 1;
@@ -177,7 +177,7 @@ fn row(points: &Array2<f32>, starts: &[usize], a: usize, width: f64) -> Row {
     row
 }
 
-/// Classes of at least two items, the most entangled first.
+/// Classes of at least two images, the most entangled first.
 fn classes(
     labels: &[usize],
     members: &[Vec<usize>],
@@ -208,12 +208,12 @@ fn classes(
 /// Batches of images, two of each class.
 pub struct Batches<'g> {
     gallery: &'g Gallery,
-    /// Items of each class with at least two.
+    /// Images of each class with at least two.
     classes: Vec<Vec<usize>>,
     seed: u64,
 }
 
-/// A random batch: gallery items and their distances.
+/// A random batch: gallery images and their distances.
 pub struct Batch {
     /// Gallery indices; 2i and 2i + 1 share a class.
     pub items: Vec<usize>,
@@ -223,7 +223,7 @@ pub struct Batch {
 }
 
 impl<'g> Batches<'g> {
-    /// Batches of a gallery's items. Error (exit code 4): fewer than two classes have two items.
+    /// Batches of a gallery's images. Error (exit code 4): fewer than two classes have two images.
     pub fn new(gallery: &'g Gallery, seed: u64) -> Result<Self> {
         let mut classes: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         (0..gallery.len()).for_each(|i| classes.entry(gallery.labels[i]).or_default().push(i));

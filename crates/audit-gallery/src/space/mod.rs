@@ -213,26 +213,26 @@ fn sum_over<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B], f: impl 
 /// The label of foreign targets. No class has it.
 const FOREIGN: usize = usize::MAX;
 
-/// The gallery and the queries. An index names either: items 0..N are the gallery, further ones are queries
-/// that are not in it. Mostly there are none of these, and every item of the gallery is a query.
+/// The gallery and the queries. An index names either: images 0..N are the gallery, further ones are queries
+/// that are not in it. Mostly there are none of these, and every image of the gallery is a query.
 pub struct Gallery {
     /// Metric of the space.
     pub metric: Metric,
     /// Clean embeddings as points of the space [N + further queries, D].
     pub points: Array2<f32>,
-    /// Class of each item and further query.
+    /// Class of each image and further query.
     pub labels: Vec<usize>,
-    /// Unique name of each item and further query, in reports and trial files.
+    /// Unique name of each image and further query, in reports and trial files.
     pub ids: Vec<String>,
     /// See [`Gallery::with_targets`].
     foreign: Option<Box<Gallery>>,
-    /// Camera of each item, if any has one: see [`Gallery::same_view`].
+    /// Camera of each image, if any has one: see [`Gallery::same_view`].
     cameras: Vec<Option<u32>>,
-    /// Number of items, N.
+    /// Number of images, N.
     size: usize,
     /// Indices of the queries, ascending.
     queries: Vec<usize>,
-    /// ‖point‖² of each item.
+    /// ‖point‖² of each image.
     squares: Vec<f32>,
     /// Maximum of `squares`.
     largest_square: f32,
@@ -294,7 +294,7 @@ impl Gallery {
         })
     }
 
-    /// With the centres [k, D] of a clustering of its items.
+    /// With the centres [k, D] of a clustering of its images.
     pub fn with_centres(self, centres: Option<Array2<f32>>) -> Self {
         Gallery { centres, ..self }
     }
@@ -307,7 +307,7 @@ impl Gallery {
         all.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).map(|(c, _)| c)
     }
 
-    /// With a role and a camera for each item; queries that are not in the gallery must come last.
+    /// With a role and a camera for each image; queries that are not in the gallery must come last.
     pub fn with_roles(mut self, roles: &[Role], cameras: Vec<Option<u32>>) -> Result<Self> {
         let size = roles.iter().filter(|role| **role != Role::Query).count();
         let all = self.labels.len();
@@ -331,8 +331,8 @@ impl Gallery {
     }
 
     /// This gallery with one further image as the only query: its raw embedding `raw` `[D]`, and its name
-    /// `id`. The item `without`, which is the same image, is removed. `label`: the class of each remaining
-    /// item; of the further image for `None`.
+    /// `id`. The gallery's image `without`, which is the same, is removed. `label`: the class of each
+    /// remaining image; of the further image for `None`.
     pub fn searched_by(
         &self,
         id: String,
@@ -354,8 +354,9 @@ impl Gallery {
     }
 
     /// With foreign targets: raw embeddings [M, D] of other data than its images, such as texts, and their
-    /// names. They are further points, neither queries nor items. Errors (exit code 2): an image has the same
-    /// name, fewer than two targets, an embedding without a direction under a normalising metric.
+    /// names. They are further points, neither queries nor images of the gallery. Errors (exit code 2): an
+    /// image has the same name, fewer than two targets, an embedding without a direction under a normalising
+    /// metric.
     pub fn with_targets(mut self, raw: Array2<f32>, ids: Vec<String>) -> Result<Self> {
         if let Some(id) = ids.iter().find(|id| self.find(id).is_some()) {
             return Err(Error::usage(format!(
@@ -392,7 +393,7 @@ impl Gallery {
         Ok(Gallery { foreign: Some(Box::new(foreign)), ..self })
     }
 
-    /// The foreign targets as a separate gallery, whose item i is the point `targets().start + i`; `None`
+    /// The foreign targets as a separate gallery, whose image i is the point `targets().start + i`; `None`
     /// without any.
     pub fn foreign(&self) -> Option<&Gallery> {
         self.foreign.as_deref()
@@ -430,7 +431,7 @@ impl Gallery {
         (0..self.size).filter(move |&i| self.labels[i] == class && !self.excluded(query, i))
     }
 
-    /// Number of items in the gallery, N.
+    /// Number of images in the gallery, N.
     pub fn len(&self) -> usize {
         self.size
     }
@@ -445,18 +446,18 @@ impl Gallery {
         self.points.ncols()
     }
 
-    /// The point of item or further query `i`, D.
+    /// The point of image or further query `i`, D.
     pub fn point(&self, i: usize) -> &[f32] {
         let d = self.dim();
         &self.points.as_slice().expect("points are row-major by construction")[i * d..(i + 1) * d]
     }
 
-    /// The index of an item or further query, by name.
+    /// The index of an image or further query, by name.
     pub fn find(&self, id: &str) -> Option<usize> {
         self.index.find(id, |i| self.ids[i].as_str())
     }
 
-    /// Items that `query` doesn't rank, ascending: the same views, and the query itself if `own`.
+    /// Images that `query` doesn't rank, ascending: the same views, and the query itself if `own`.
     pub fn left_out(&self, query: usize, own: bool) -> Vec<usize> {
         if self.cameras.is_empty() {
             return Vec::from_iter((own && query < self.size).then_some(query));
@@ -464,13 +465,13 @@ impl Gallery {
         (0..self.size).filter(|&i| self.same_view(query, i) || (own && i == query)).collect()
     }
 
-    /// Distances from a point to every item, N, by direct difference, for measurements.
+    /// Distances from a point to every image, N, by direct difference, for measurements.
     pub fn distances(&self, z: &[f32]) -> Vec<f64> {
         let items = (0..self.len()).into_par_iter().with_min_len(BLOCK);
         items.map(|i| self.metric.distance(z, self.point(i))).collect()
     }
 
-    /// The `k` nearest items by the distances `d` (N) among those that `keep` allows, nearest first; ties by
+    /// The `k` nearest images by the distances `d` (N) among those that `keep` allows, nearest first; ties by
     /// index.
     pub fn nearest(&self, d: &[f64], k: usize, keep: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut items: Vec<usize> = (0..self.len()).filter(|&i| keep(i)).collect();
@@ -483,13 +484,13 @@ impl Gallery {
         items
     }
 
-    /// Rank of item `i` by the distances `d` (N), 0 = nearest, ties by index, among the items that `keep`
+    /// Rank of image `i` by the distances `d` (N), 0 = nearest, ties by index, among the images that `keep`
     /// allows.
     pub fn position(&self, d: &[f64], i: usize, keep: impl Fn(usize) -> bool) -> usize {
         (0..self.len()).filter(|&j| keep(j) && (d[j] < d[i] || (d[j] == d[i] && j < i))).count()
     }
 
-    /// Distances `d` [b, N] from a batch of points `z` [b, D] to every item, by one matrix product, for
+    /// Distances `d` [b, N] from a batch of points `z` [b, D] to every image, by one matrix product, for
     /// losses. Entries with cancellation are computed directly. `room`: a buffer for the product, with any
     /// content.
     pub fn distances_batch(&self, z: &[f32], d: &mut [f32], room: &mut Vec<f32>) {
@@ -533,7 +534,7 @@ impl Gallery {
     }
 
     /// Writes ∂L/∂z [b, D] to `gradient`, for a batch of points `z` [b, D], from their distances `d` [b, N]
-    /// to every item and `weights` = ∂L/∂d [b, N], which are overwritten: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the
+    /// to every image and `weights` = ∂L/∂d [b, N], which are overwritten: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the
     /// Euclidean metrics, −w·X for cosine; one matrix product in either case. A distance of 0 has no
     /// direction and contributes 0. `room`: as in [`Gallery::distances_batch`].
     pub fn gradient_batch(
@@ -576,7 +577,7 @@ impl Gallery {
         self.points.slice(s![self.of_block(k), ..])
     }
 
-    /// The items of the k-th matrix product.
+    /// The images of the k-th matrix product.
     fn of_block(&self, k: usize) -> Range<usize> {
         k * BLOCK..self.len().min((k + 1) * BLOCK)
     }
@@ -658,7 +659,7 @@ mod tests {
     #[test]
     fn matrix_product_agrees_with_direct_differences() {
         for metric in Metric::ALL {
-            // More than one block; a query equal to an item; one within rounding of another.
+            // More than one block; a query equal to an image; one within rounding of another.
             let raw = cloud(BLOCK + 37, 24, 1);
             let mut z = raw.slice(s![3..6, ..]).to_owned();
             z[[1, 0]] += 1e-4;

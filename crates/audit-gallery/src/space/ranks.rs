@@ -1,4 +1,4 @@
-//! Exact ranks in large galleries: matrix products order nearly all items; direct differences compare those
+//! Exact ranks in large galleries: matrix products order nearly all images; direct differences compare those
 //! that rounding might misplace.
 
 use super::{BLOCK, Gallery, Metric};
@@ -14,20 +14,21 @@ pub struct Ask<'a> {
     pub z: &'a [f32],
     /// The places whose ranks are wanted.
     pub marks: Vec<Mark>,
-    /// Items that aren't ranked.
+    /// Images that aren't ranked.
     pub left_out: Vec<usize>,
 }
 
 /// A place in a ranking.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mark {
-    /// An item: after nearer ones, and after equally near ones of lower index.
-    Item(usize),
-    /// A distance: before all items at this distance or farther.
+    /// An image: after nearer ones, and after equally near ones of lower index.
+    Image(usize),
+    /// A distance: before all images at this distance or farther.
     Distance(f64),
 }
 
-/// For each mark of each ask, the number of items before it, by direct differences in `f64`, with exact ties.
+/// For each mark of each ask, the number of images before it, by direct differences in `f64`, with exact
+/// ties.
 ///
 /// Memory: `QUERIES`×`BLOCK` values per thread, besides the gallery.
 pub fn ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
@@ -78,13 +79,13 @@ fn some_ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
 struct Target {
     /// Index of the mark in its ask.
     mark: usize,
-    /// Equally far items of lower index come before it.
+    /// Equally far images of lower index come before it.
     item: usize,
     /// Distance, by direct difference.
     distance: f64,
-    /// Items with a smaller key are certainly nearer.
+    /// Images with a smaller key are certainly nearer.
     low: f32,
-    /// Items with a larger key are certainly farther.
+    /// Images with a larger key are certainly farther.
     high: f32,
 }
 
@@ -103,12 +104,12 @@ impl Target {
         let cosine = gallery.metric == Metric::Cosine;
         let target = |(mark, at): (usize, &Mark)| {
             let (item, distance, key) = match *at {
-                Mark::Item(item) => {
+                Mark::Image(item) => {
                     let x = gallery.point(item);
                     let half = if cosine { 0.0 } else { dot(x, x) / 2.0 };
                     (item, gallery.metric.distance(z, x), half - dot(z, x))
                 }
-                // The key of an item at this distance.
+                // The key of an image at this distance.
                 Mark::Distance(d) => (0, d, if cosine { d - 1.0 } else { (d * d - z_square) / 2.0 }),
             };
             let (low, high) = ((key - slack) as f32, (key + slack) as f32);
@@ -216,13 +217,13 @@ mod tests {
             let asks: Vec<Ask> = queries
                 .iter()
                 .map(|&q| {
-                    // Few and many marks; items and distances, some exactly that of an item.
+                    // Few and many marks; images and distances, some exactly that of an image.
                     let many = if q % 8 == 0 { 40 } else { q % 4 };
                     let item = |k: usize| (q * 7 + k * 311) % n;
                     let at = |k| gallery.metric.distance(gallery.point(q), gallery.point(item(k)));
                     let mark = |k: usize| match k % 3 {
                         2 => Mark::Distance(at(k) + [0.0, 0.125][k / 3 % 2]),
-                        _ => Mark::Item(item(k)),
+                        _ => Mark::Image(item(k)),
                     };
                     let left_out = (0..q % 3).map(|k| (q * 5 + k * 401) % n).collect();
                     Ask { z: gallery.point(q), marks: (0..many).map(mark).collect(), left_out }
@@ -235,7 +236,7 @@ mod tests {
                 let expected = ask.marks.iter().map(|mark| {
                     let keep = |i: usize| !ask.left_out.contains(&i);
                     match *mark {
-                        Mark::Item(item) => gallery.position(&d, item, keep),
+                        Mark::Image(item) => gallery.position(&d, item, keep),
                         Mark::Distance(at) => (0..n).filter(|&i| keep(i) && d[i] < at).count(),
                     }
                 });

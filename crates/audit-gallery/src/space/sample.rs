@@ -1,4 +1,4 @@
-//! Samples of the items that are attacked.
+//! Samples of the images that are attacked.
 
 use super::Gallery;
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<
     sample_of(gallery, gallery.queries(), most, seed)
 }
 
-/// [`sample_queries`] from the gallery's items, for attacks that perturb a candidate.
+/// [`sample_queries`] from the gallery's images, for attacks that perturb a candidate.
 pub fn sample_candidates(gallery: &Gallery, most: usize, seed: u64) -> Vec<usize> {
     sample_of(gallery, &Vec::from_iter(0..gallery.len()), Some(most), seed)
 }

@@ -1,4 +1,4 @@
-//! Verification: a pair of items is accepted as one identity if their distance is at most a threshold t.
+//! Verification: a pair of images is accepted as one identity if their distance is at most a threshold t.
 //! Error rates, and the t of a given false accept rate.
 
 use super::Gallery;
@@ -16,12 +16,12 @@ const SEED: u64 = 0x5041_4952_0000_0000;
 /// The stream of resamples, far from those for queries.
 const RESAMPLED: u64 = 1 << 33;
 
-/// Two items, and whether they have one identity.
+/// Two images, and whether they have one identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The item to be accepted: a query.
+    /// The image to be accepted: a query.
     pub probe: usize,
-    /// The gallery item with which it is compared.
+    /// The gallery image with which it is compared.
     pub reference: usize,
     /// Whether both have one identity (a genuine pair). The others are impostor pairs.
     pub same: bool,
@@ -43,12 +43,12 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Pairs of a list. Each probe must be a query, and each reference an item of the gallery.
+    /// Pairs of a list. Each probe must be a query, and each reference an image of the gallery.
     pub fn listed(all: Vec<Pair>) -> Pairs {
         Pairs::new(all, true)
     }
 
-    /// Pairs of a query and an item, by class, each once: all, or 50,000 random ones of each kind.
+    /// Pairs of a query and an image, by class, each once: all, or 50,000 random ones of each kind.
     pub fn drawn(gallery: &Gallery) -> Pairs {
         Pairs::new(drawn(gallery), false)
     }
@@ -75,7 +75,7 @@ impl Pairs {
     }
 }
 
-/// Pairs by class, each once: if both images are queries and items of the gallery, the one with the smaller
+/// Pairs by class, each once: if both images are queries and images of the gallery, the one with the smaller
 /// index is the probe.
 fn drawn(gallery: &Gallery) -> Vec<Pair> {
     let (queries, n) = (gallery.queries(), gallery.len());
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(counts(&large), [DRAWN, DRAWN]);
         let sides = |p: &Pair| (p.probe.min(p.reference), p.probe.max(p.reference));
         assert_eq!(drawn.iter().map(sides).collect::<HashSet<_>>().len(), 2 * DRAWN);
-        // Queries that are no items make pairs with all items.
+        // Queries that are not in the gallery make pairs with all images.
         let roles = [vec![Role::Gallery; 8], vec![Role::Query; 4]].concat();
         let apart = gallery(12, 3).with_roles(&roles, vec![None; 12]).unwrap();
         assert_eq!(counts(&apart), [10, 4 * 8 - 10]);

@@ -22,7 +22,7 @@ pub struct Measured {
     /// Whether it is a mean rank and nothing else.
     pub mean_rank: bool,
     /// Whether the image that counts as the query is left out.
-    pub own_item: bool,
+    pub own_image: bool,
 }
 
 const USUAL: Measured = Measured {
@@ -35,7 +35,7 @@ const USUAL: Measured = Measured {
     keeps: false,
     captures: false,
     mean_rank: false,
-    own_item: false,
+    own_image: false,
 };
 
 /// The largest k at which captured queries are counted.
@@ -55,7 +55,7 @@ pub const QUERY_RANK_AND_KEPT: Measured =
     Measured { name: "query_rank_and_kept", confirmed: false, keeps: true, ..USUAL };
 
 /// Whether the nearest image has the query's class.
-pub const HIT: Measured = Measured { name: "hit", own_item: true, ..USUAL };
+pub const HIT: Measured = Measured { name: "hit", own_image: true, ..USUAL };
 
 /// Whether the nearest image is one of the targets.
 pub const TOP1: Measured = Measured { name: "top1", ..USUAL };
@@ -67,7 +67,7 @@ pub const TARGET_CLASS: Measured = Measured { name: "target_class", ..USUAL };
 pub const COSINE: Measured = Measured { name: "cosine", takes_foreign: true, ..USUAL };
 
 /// Whether the target is among the nearest 4.
-pub const RETAINED: Measured = Measured { name: "retained", own_item: true, ..USUAL };
+pub const RETAINED: Measured = Measured { name: "retained", own_image: true, ..USUAL };
 
 /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
 pub const ORDER: Measured = Measured { name: "order", confirmed: false, orders: true, ..USUAL };

@@ -297,7 +297,7 @@ impl Form {
     /// The image that is left out of a query's ranking as the query itself; `d` `[N]` are the distances from
     /// its clean embedding. The released code does not know which image the query is, and takes the nearest
     /// one, the first of equal ones.
-    pub fn own_item(self, gallery: &Gallery, query: usize, d: &[f64]) -> usize {
+    pub fn own_image(self, gallery: &Gallery, query: usize, d: &[f64]) -> usize {
         match self {
             Form::Published if query < gallery.len() => {
                 gallery.nearest(d, 1, |item| !gallery.same_view(query, item))[0]
