@@ -1,0 +1,162 @@
+//! Tests of metrics, distances and galleries.
+
+use super::*;
+use ndarray::s;
+
+fn cloud(n: usize, d: usize, seed: u64) -> Array2<f32> {
+    let mut state = seed;
+    Array2::from_shape_fn((n, d), |_| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    })
+}
+
+fn gallery(metric: Metric, raw: Array2<f32>) -> Gallery {
+    let n = raw.nrows();
+    Gallery::new(metric, raw, vec![0; n], (0..n).map(|i| i.to_string()).collect()).unwrap()
+}
+
+/// Distances in a buffer that already has other content.
+fn distances(gallery: &Gallery, z: &Array2<f32>) -> Array2<f32> {
+    let mut d = Array2::zeros((z.nrows(), gallery.len()));
+    let mut room = vec![7.0; 100];
+    gallery.distances_batch(z.as_slice().unwrap(), d.as_slice_mut().unwrap(), &mut room);
+    d
+}
+
+fn gradient(gallery: &Gallery, z: &Array2<f32>, d: &Array2<f32>, mut w: Array2<f32>) -> Array2<f32> {
+    let mut gradient = Array2::from_elem(z.dim(), 7.0);
+    let (z, d, w) = (z.as_slice().unwrap(), d.as_slice().unwrap(), w.as_slice_mut().unwrap());
+    gallery.gradient_batch(z, d, w, gradient.as_slice_mut().unwrap(), &mut vec![7.0; 100]);
+    gradient
+}
+
+#[test]
+fn names_and_letters_parse_and_serialise() {
+    for metric in Metric::ALL {
+        assert_eq!(metric.name().parse::<Metric>().unwrap(), metric);
+        assert_eq!(metric.letter().parse::<Metric>().unwrap(), metric);
+        let json = serde_json::to_string(&metric).unwrap();
+        assert_eq!(json, format!("\"{}\"", metric.name()));
+        assert_eq!(serde_json::from_str::<Metric>(&json).unwrap(), metric);
+        assert_eq!(serde_json::from_str::<Metric>(&format!("\"{}\"", metric.letter())).unwrap(), metric);
+    }
+    assert!("manhattan".parse::<Metric>().unwrap_err().message.contains("euclidean (E)"));
+}
+
+#[test]
+fn matrix_product_agrees_with_direct_differences() {
+    for metric in Metric::ALL {
+        // More than one block; a query equal to an image; one within rounding of another.
+        let raw = cloud(BLOCK + 37, 24, 1);
+        let mut z = raw.slice(s![3..6, ..]).to_owned();
+        z[[1, 0]] += 1e-4;
+        z.row_mut(2).mapv_inplace(|v| -2.0 * v);
+        let gallery = gallery(metric, raw);
+        let z = metric.into_space(z);
+        let fast = distances(&gallery, &z);
+        for (row, fast) in fast.rows().into_iter().enumerate() {
+            let exact = gallery.distances(z.row(row).as_slice().unwrap());
+            for (i, (&f, e)) in fast.iter().zip(exact).enumerate() {
+                assert!(
+                    (f64::from(f) - e).abs() < 2e-6 * (1.0 + e),
+                    "{metric} row {row} item {i}: {f} vs {e}"
+                );
+            }
+        }
+        if metric != Metric::Cosine {
+            assert_eq!(fast[[0, 3]], 0.0, "an item is at distance exactly 0 from itself");
+            assert!(
+                (f64::from(fast[[1, 4]]) - metric.distance(gallery.point(4), z.row(1).as_slice().unwrap()))
+                    .abs()
+                    < 1e-9
+            );
+        }
+    }
+}
+
+/// L = Σ wᵢ·d(normalise(raw), xᵢ), differentiated numerically with respect to raw in `f64`.
+#[test]
+fn gradients_agree_with_finite_differences() {
+    for metric in Metric::ALL {
+        let gallery = gallery(metric, cloud(50, 8, 2));
+        let raw = cloud(3, 8, 3) * 1.7;
+        let weights = cloud(3, 50, 4);
+        let z = metric.into_space(raw.clone());
+        let d = distances(&gallery, &z);
+        let mut gradient = gradient(&gallery, &z, &d, weights.clone());
+        for (raw, mut gradient) in raw.rows().into_iter().zip(gradient.rows_mut()) {
+            metric.pull_back(raw.as_slice().unwrap(), gradient.as_slice_mut().unwrap());
+        }
+        let loss = |row: usize, raw: &[f64]| -> f64 {
+            let norm = if metric.normalizes() { raw.iter().map(|v| v * v).sum::<f64>().sqrt() } else { 1.0 };
+            (0..50)
+                .map(|i| {
+                    let pairs =
+                        raw.iter().map(|v| v / norm).zip(gallery.point(i).iter().map(|&x| f64::from(x)));
+                    let d = match metric {
+                        Metric::Cosine => 1.0 - pairs.map(|(a, b)| a * b).sum::<f64>(),
+                        _ => pairs.map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt(),
+                    };
+                    f64::from(weights[[row, i]]) * d
+                })
+                .sum()
+        };
+        for row in 0..3 {
+            let at = wide(raw.row(row).as_slice().unwrap());
+            for k in 0..8 {
+                let (mut up, mut down) = (at.clone(), at.clone());
+                up[k] += 1e-5;
+                down[k] -= 1e-5;
+                let numeric = (loss(row, &up) - loss(row, &down)) / 2e-5;
+                let found = f64::from(gradient[[row, k]]);
+                assert!(
+                    (found - numeric).abs() < 1e-5 * (1.0 + numeric.abs()),
+                    "{metric}: {found} vs {numeric}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_distance_of_zero_has_no_gradient() {
+    let raw = cloud(4, 5, 5);
+    for metric in [Metric::Euclidean, Metric::NormalizedEuclidean] {
+        let gallery = gallery(metric, raw.clone());
+        let z = gallery.points.slice(s![1..2, ..]).to_owned();
+        let d = distances(&gallery, &z);
+        let mut weights = Array2::zeros((1, 4));
+        weights[[0, 1]] = 1.0;
+        let gradient = gradient(&gallery, &z, &d, weights);
+        assert!(gradient.iter().all(|&g| g == 0.0));
+        let mut gradient = vec![0.0; 5];
+        let own = wide(gallery.point(1));
+        let distance = metric.pair(gallery.point(1), &own, 0.0, &mut gradient, |_| 1.0);
+        assert!(distance == 0.0 && gradient.iter().all(|&g| g == 0.0));
+    }
+}
+
+#[test]
+fn positions_break_ties_by_index_and_nearest_agrees() {
+    let gallery = gallery(Metric::Euclidean, cloud(5, 2, 6));
+    let d = [3.0, 1.0, 2.0, 1.0, 0.5];
+    assert_eq!(gallery.nearest(&d, 3, |_| true), [4, 1, 3]);
+    assert_eq!(gallery.nearest(&d, 9, |i| i != 4), [1, 3, 2, 0]);
+    assert_eq!(gallery.position(&d, 3, |_| true), 2);
+    assert_eq!(gallery.position(&d, 3, |i| i != 4), 1);
+    assert_eq!(gallery.position(&d, 0, |_| true), 4);
+}
+
+#[test]
+fn galleries_refuse_what_cannot_be_ranked() {
+    let ids = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>();
+    let refuse = |raw, labels, ids| Gallery::new(Metric::Euclidean, raw, labels, ids).err().unwrap();
+    assert_eq!(refuse(cloud(1, 2, 7), vec![0], ids(1)).exit, audit_base::Exit::Empty);
+    let twice = refuse(cloud(2, 2, 7), vec![0; 2], vec!["a".into(), "a".into()]);
+    assert!(twice.message.contains("`a`") && twice.exit == audit_base::Exit::Usage);
+    let mut nan = cloud(2, 2, 7);
+    nan[[1, 0]] = f32::NAN;
+    let nan = refuse(nan, vec![0; 2], ids(2));
+    assert!(nan.message.contains("`1`") && nan.exit == audit_base::Exit::Untrusted);
+}
