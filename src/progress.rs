@@ -2,8 +2,8 @@
 //! JSON lines for programs, or nothing. Notes and errors use the same mode, so that JSON output contains only
 //! JSON.
 //!
-//! A `Phase` (`phase.rs`) shows the numbers of a `Track` (`track.rs`). The time left is an upper bound and never
-//! rises: see `Estimate`.
+//! A `Phase` (`phase.rs`) shows the numbers of a `Track` (`track.rs`). The time left is an upper bound and
+//! never rises: see `Estimate`.
 
 mod estimate;
 mod phase;
