@@ -2,7 +2,7 @@
 
 use super::{Cli, Command, Done, passed, shown};
 use crate::feature::evidence;
-use crate::pipeline::settings::refuse_inputs;
+use crate::pipeline::settings::{refuse_inputs, refuse_one_file_for_two};
 use crate::record::Report;
 use crate::report::{self, Target};
 use crate::request::Request;
@@ -40,8 +40,16 @@ pub struct ReportArgs {
 impl ReportArgs {
     /// Renders a saved report, with the verdict that it has.
     pub(super) fn run(&self) -> Result<Done> {
-        let bundle: Vec<_> = self.bundle.iter().map(|path| ("--bundle", path.as_path())).collect();
-        refuse_inputs(&[("the report", self.report.as_path())], &bundle)?;
+        let others = [
+            ("--trials-out", &self.trials_out),
+            ("--model-card", &self.model_card),
+            ("--bundle", &self.bundle),
+        ];
+        let others: Vec<_> =
+            others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?))).collect();
+        refuse_inputs(&[("the report", self.report.as_path())], &others)?;
+        let reports = self.output.iter().map(|path| ("-o", path.as_path()));
+        refuse_one_file_for_two(reports.chain(others))?;
         let report = Report::load(&self.report)?;
         let targets = Target::open_all(&self.output)?;
         report::write_all(targets, report::open_trials(self.trials_out.as_deref())?, &report, true)?;

@@ -66,7 +66,9 @@ pub fn run(request: &GradFile) -> Result<String> {
             request.file.display()
         )));
     }
-    refuse_inputs(&[("the model", path)], &[("-o", request.file.as_path())])?;
+    let card = request.reading.card.iter().map(|card| ("the file of --card", card.as_path()));
+    let inputs: Vec<_> = std::iter::once(("the model", path)).chain(card).collect();
+    refuse_inputs(&inputs, &[("-o", request.file.as_path())])?;
     let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), path)?;
     let to = Destination::open("-o", &request.file)?;
     machine::load(request.library.as_deref(), request.memory, Mode::Auto)?;

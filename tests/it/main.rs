@@ -55,6 +55,7 @@ mod metrics;
 mod models;
 mod next_steps;
 mod order;
+mod outputs;
 mod paired_reports;
 mod paper;
 mod papers;

@@ -1,0 +1,31 @@
+//! Which files a command may write to: none that it reads, and each only once.
+
+use crate::common::{models, run, says, words};
+
+/// An audit that replaced its baseline by its own report would let the next regression pass. Only
+/// --save-baseline may, as it saves nothing if the gate fails.
+#[test]
+fn a_baseline_is_not_replaced_by_a_report() {
+    let dir = models::stage(3, 4);
+    for name in ["base.json", "part.json", "suite.json"] {
+        dir.write(name, "an input");
+    }
+    let before = dir.names();
+    for (line, says_that) in [
+        ("nowhere.onnx -q --baseline base.json -o base.json", "-o base.json: this is the file of --baseline"),
+        ("nowhere.onnx -q --baseline base.json --trials-out base.json", "this is the file of --baseline"),
+        ("gate part.json --baseline base.json -o ./base.json", "this is the file of --baseline"),
+        ("gate part.json --suite suite.json -o suite.json", "this is the file of --suite"),
+        ("merge part.json -o whole.json --trials-out part.json", "--trials-out part.json: this is a part"),
+        ("report part.json -o r.json --trials-out part.json", "--trials-out part.json: this is the report"),
+        ("merge part.json -o r.json --trials-out r.json", "-o and --trials-out both name r.json"),
+        ("report part.json -o r.json --trials-out r.json", "-o and --trials-out both name r.json"),
+        ("report part.json -o r.md --model-card r.md", "-o and --model-card both name r.md"),
+    ] {
+        says(&run(&dir, words(line)).ended(2).err, &[says_that]);
+    }
+    assert_eq!(dir.names(), before);
+    for name in ["base.json", "part.json", "suite.json"] {
+        assert_eq!(dir.text(name), "an input");
+    }
+}
