@@ -25,6 +25,7 @@ mod determinism;
 mod doctor;
 mod doctor_gradient;
 mod documentation;
+mod earlier_reports;
 mod engines;
 mod every_command;
 mod extension;

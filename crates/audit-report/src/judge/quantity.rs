@@ -561,15 +561,18 @@ impl Rungs {
     /// The number at `eps` that a report has, or that follows from its outcomes.
     fn reading(&self, report: &Report, eps: f64) -> Option<Reading> {
         let robust = report.scores.robust().filter(|_| (self.of)() == Quantity::robust(report))?;
-        let ladder = robust.ladder.as_ref()?;
-        let at = |eps: f64| stars::on_ladder(eps, stars::most(report));
-        let eps = at(eps);
-        if let Some(rung) = ladder.rungs.iter().find(|rung| at(LEVELS * f64::from(rung.eps)) == eps) {
+        robust.ladder.as_ref()?;
+        if let Some(rung) = rung(report, eps) {
             let (value, interval) = (self.read)(rung)?;
             return Some(Reading::new(value, interval, robust.queries));
         }
-        let shown = self.not_at(report, eps).is_none();
-        let stars = stars::stars(&report.outcomes).filter(|_| shown)?;
+        let eps = stars::on_ladder(eps, stars::most(report));
+        self.counted(report, eps).filter(|_| self.not_at(report, eps).is_none())
+    }
+
+    /// The share of queries that are correct under changes of at most `eps`, in 255ths, as outcomes say.
+    fn counted(&self, report: &Report, eps: f64) -> Option<Reading> {
+        let stars = stars::stars(&report.outcomes)?;
         let left = stars.iter().filter(|(_, star)| stars::withstands((self.fails_at)(star), eps)).count();
         let value = 100.0 * left as f64 / stars.len() as f64;
         Some(Reading::new(value, Some(wilson(left, stars.len())), stars.len()))
@@ -599,6 +602,15 @@ impl Quantity {
     pub fn beside_ladder(&self, report: &Report) -> Option<String> {
         let (kind, eps) = Rungs::parse(self.name)?;
         kind.not_at(report, eps?)
+    }
+
+    /// The number at a rung as earlier versions counted it: within the ε that the report stores, such as
+    /// 3.99968/255, and not within the 4/255 that it stands for. `None` if the row is about no rung of the
+    /// report.
+    pub(super) fn at_stored_eps(&self, report: &Report) -> Option<f64> {
+        let (kind, eps) = Rungs::parse(self.name)?;
+        let stored = LEVELS * f64::from(rung(report, eps?)?.eps);
+        Some(kind.counted(report, stored)?.value)
     }
 
     /// Every quantity, in the order of reports.
@@ -771,6 +783,13 @@ fn clean_r1(report: &Report) -> Option<Reading> {
 /// The row of a report's table of attacks.
 fn row<'r>(report: &'r Report, term: &Term) -> Option<&'r Attack> {
     report.attacks.iter().find(|a| a.code == term.name)
+}
+
+/// The rung of a report's ladder that `eps`, in 255ths, stands for.
+fn rung(report: &Report, eps: f64) -> Option<&Rung> {
+    let at = |eps: f64| stars::on_ladder(eps, stars::most(report));
+    let rungs = &report.scores.robust()?.ladder.as_ref()?.rungs;
+    rungs.iter().find(|rung| at(LEVELS * f64::from(rung.eps)) == at(eps))
 }
 
 /// A score.
