@@ -64,6 +64,7 @@ mod papers_golden;
 mod precisions;
 #[cfg(unix)]
 mod privacy;
+mod refused_rules;
 mod report;
 mod scale;
 mod softened;

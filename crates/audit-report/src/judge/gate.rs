@@ -16,11 +16,12 @@ use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::{self, mismatches};
 use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{
-    self, ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Follows, LISTED, Needs, Quantity, ROBUST, ROBUST_TOP1,
+    self, ARS, ARS_STRONG, CLEAN_R1, Clean, EPS50, ERS, Follows, LISTED, Needs, Quantity, ROBUST, ROBUST_TOP1,
 };
 use crate::judge::row::{Difference, ROUNDING, Row, State};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};
+use crate::record::reason::NO_CLUSTERING;
 use crate::record::{Baseline, Breakdown, CheckResult, GateCheck, GateCheckKind, Level, Report, Verdict};
 use audit_base::error::nearest;
 use audit_base::{Error, Result};
@@ -638,8 +639,8 @@ impl CheckedNumber {
     }
 }
 
-/// Refuses rules about an ε that is not measured, and about classes or groups with too few queries (exit code
-/// 2). The report need not have outcomes yet.
+/// Refuses rules about an ε that is not measured, about classes or groups with too few queries, and about
+/// clusters of a gallery that is not clustered (exit code 2). The report need not have outcomes yet.
 pub fn refuse_unmeasured(rules: &Rules, report: &Report) -> Result<()> {
     let lacking = rules.metrics().find_map(|metric| Some((metric, lacking(report, metric)?)));
     lacking.map_or(Ok(()), |(metric, why)| {
@@ -704,7 +705,12 @@ fn exact(metric: &Quantity, found: f64, bound: f64) -> String {
 
 /// Why a report can't have the metric.
 fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
-    metric.beside_ladder(report).or_else(|| breakdown::lacking(report, metric))
+    let unclustered = || {
+        let of_clusters = matches!(metric.follows(), Follows::Clean(Clean::Together));
+        let left_out = report.warnings.iter().find(|warning| NO_CLUSTERING.made(warning))?;
+        of_clusters.then(|| left_out.text.clone())
+    };
+    metric.beside_ladder(report).or_else(|| breakdown::lacking(report, metric)).or_else(unclustered)
 }
 
 fn lacks(which: &str, report: &Report, metric: &'static Quantity) -> Error {
