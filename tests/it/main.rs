@@ -57,6 +57,7 @@ mod models;
 mod next_steps;
 mod order;
 mod outputs;
+mod own_library;
 mod paired_reports;
 mod paper;
 mod papers;
