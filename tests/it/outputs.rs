@@ -1,6 +1,6 @@
-//! Which files a command may write to: none that it reads, and each only once.
+//! Files that commands write: to none that they read, each only once, and with names that people see.
 
-use crate::common::{models, run, says, words};
+use crate::common::{Temp, models, run, says, words};
 
 /// An audit that replaced its baseline by its own report would let the next regression pass. Only
 /// --save-baseline may, as it saves nothing if the gate fails.
@@ -28,4 +28,21 @@ fn a_baseline_is_not_replaced_by_a_report() {
     for name in ["base.json", "part.json", "suite.json"] {
         assert_eq!(dir.text(name), "an input");
     }
+}
+
+/// `cp FOLDER/*` and uploads of artifacts leave hidden files behind: the folder could then not be continued.
+#[test]
+fn the_record_of_attacked_files_is_not_hidden() {
+    let dir = models::stage(3, 4);
+    dir.write("suite.yaml", "form: corrected\nattacks: [ES]\nsteps: 3\neps: 16/255\nspace: file\n");
+    let audit = |flags: &str| {
+        let fixed = "model.onnx --suite suite.yaml --data data --strong-sample off --max-queries 4 -q";
+        run(&dir, words(&format!("{fixed} --attacked-out out -o a.json {flags}")))
+    };
+    audit("").ended(0);
+    assert_eq!(Temp::names_in(&dir.join("out")), ["ES", "attacked.csv", "attacked.run"]);
+    // The name that earlier versions gave it is still read.
+    std::fs::rename(dir.join("out/attacked.run"), dir.join("out/.run")).unwrap();
+    audit("--resume").ended(0);
+    audit("--resume --seed 5").ended(2);
 }
