@@ -56,6 +56,7 @@ mod metrics;
 mod models;
 mod next_steps;
 mod order;
+mod other_machines;
 mod outputs;
 mod own_library;
 mod paired_reports;

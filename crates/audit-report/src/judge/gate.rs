@@ -346,11 +346,14 @@ fn doubts(report: &Report, baseline: Option<&Report>) -> Vec<String> {
     own.chain(of_baseline).chain(of_both).collect()
 }
 
-/// The metrics that a model has lost or is worse in than the baseline, by however little.
+/// The metrics that a model has lost or is worse in than the baseline, by however little a report shows. On
+/// another machine, the further digits of one model's numbers differ.
 pub fn worse(verdict: &Verdict) -> Vec<&str> {
     let worse = |check: &&GateCheck| {
-        let sign = if Quantity::find(&check.metric).is_ok_and(|of| of.lower_is_better) { -1.0 } else { 1.0 };
-        let lost = |before: f64| check.found.is_none_or(|found| sign * (before - found) > ROUNDING);
+        let metric = Quantity::find(&check.metric).ok();
+        let sign = if metric.is_some_and(|of| of.lower_is_better) { -1.0 } else { 1.0 };
+        let shown = 0.5 * 0.1f64.powi(metric.map_or(1, |of| of.digits) as i32);
+        let lost = |before: f64| check.found.is_none_or(|found| sign * (before - found) > shown);
         check.kind == GateCheckKind::Drop && check.baseline.is_some_and(lost)
     };
     verdict.checks.iter().filter(worse).map(|check| check.metric.as_str()).collect()
