@@ -175,8 +175,8 @@ fn request_of(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Req
             "the report's gallery has only embeddings, which can't be verified without their images",
         ));
     }
-    // The report may be a stranger's: its command line chooses no code to load, no file to write, and no file
-    // to read but the model's and the images'.
+    // The report may be a stranger's: its command line chooses no code to load and no file to write. It does
+    // choose what is read: the model and its card, the images, the suite and the mask.
     if let Some(library) = request.compute.library.take() {
         // In quotes, with control characters escaped.
         request.progress.warn(&format!(
