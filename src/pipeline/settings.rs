@@ -172,7 +172,7 @@ fn open_baseline(path: &Path) -> Result<Destination> {
 
 /// The journal: at the place that flags state, or beside a report.
 fn settle_journal(request: &Request) -> Result<Option<Journal>> {
-    let begun = |path: &Path| request.run.resume && path.is_file();
+    let begun = |path: &Path| (request.run.resume && path.is_file()).then(|| path.to_path_buf());
     let path = match &request.run.journal {
         Some(path) => Some(path.clone()),
         None => beside(&request.output.reports, begun)?,

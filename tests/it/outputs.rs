@@ -1,6 +1,8 @@
 //! Files that commands write: to none that they read, each only once, and with names that people see.
 
 use crate::common::{Temp, models, run, says, words};
+use audit::Request;
+use audit::shards::journal::Journals;
 
 /// An audit that replaced its baseline by its own report would let the next regression pass. Only
 /// --save-baseline may, as it saves nothing if the gate fails.
@@ -45,4 +47,21 @@ fn the_record_of_attacked_files_is_not_hidden() {
     std::fs::rename(dir.join("out/attacked.run"), dir.join("out/.run")).unwrap();
     audit("--resume").ended(0);
     audit("--resume --seed 5").ended(2);
+}
+
+/// The runs of a sweep have numbered journals: the refusal names files that are there, and a base for
+/// --journal.
+#[test]
+fn journals_of_a_sweep_are_refused_by_their_own_names() {
+    let dir = Temp::new();
+    let paths = |names: [&str; 2]| names.map(|name| dir.join(name).display().to_string());
+    for path in paths(["a.json.journal.1", "b.html.journal.1"]) {
+        std::fs::write(path, "").unwrap();
+    }
+    let [a, b] = paths(["a.json", "b.html"]);
+    let mut request = Request::model("model.onnx").report(&a).report(&b);
+    request.run.resume = true;
+    let error = Journals::settle(&mut request).err().unwrap();
+    let there = format!("{a}.journal.1 and {b}.journal.1 are both there");
+    says(&error.message, &[&there, &format!("--journal {a}.journal")]);
 }
