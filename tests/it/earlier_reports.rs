@@ -1,7 +1,9 @@
 //! What earlier versions wrote is still read, and a refusal doesn't call it edited.
 
+use crate::common::{models, run, says, words};
 use crate::report_fixture::{add_strong_search, report};
 use audit::Exit;
+use audit::data::embedded::Embedded;
 use audit::judge::gate::Rules;
 use audit::judge::ladder::ladder;
 use audit::record::{Enough, Verdict};
@@ -34,4 +36,32 @@ fn a_gate_takes_rungs_as_earlier_versions_counted_them() {
             Err(e) => assert!(!accepted && e.exit == Exit::Usage, "{e}"),
         }
     }
+}
+
+/// Earlier versions saved no part: whether it is another is unknown, and the refusal doesn't say that it is.
+#[test]
+fn embeddings_without_parts_are_refused_for_the_lack_of_them() {
+    let dir = models::stage(3, 4);
+    let rows = |row: &dyn Fn(usize, usize) -> String| {
+        let all = (0..6).map(|at| row(at, at / 2));
+        all.collect::<Vec<_>>().join(", ")
+    };
+    let files = rows(&|at, class| {
+        format!(r#"{{"id": {at}, "file_name": "data/class{class:02}/{:02}.png"}}"#, at % 2)
+    });
+    let boxes = rows(&|at, class| {
+        format!(r#"{{"id": {at}, "image_id": {at}, "category_id": {class}, "bbox": [0, 0, 12, 12]}}"#)
+    });
+    let classes = r#"{"id": 0, "name": "a"}, {"id": 1, "name": "b"}, {"id": 2, "name": "c"}"#;
+    let list = format!(r#"{{"images": [{files}], "annotations": [{boxes}], "categories": [{classes}]}}"#);
+    dir.write("coco.json", list);
+    run(&dir, words("embed model.onnx --data coco.json -q -o g.parquet")).ended(0);
+    let path = dir.join("g.parquet");
+    let mut saved = Embedded::read(&path).unwrap();
+    assert!(saved.images.iter().all(|image| image.part.is_some()));
+    saved.images.iter_mut().for_each(|image| image.part = None);
+    saved.write(&path).unwrap();
+    let line = "model.onnx --data coco.json --suite smoke --strong-sample off -q --gallery-cache g.parquet";
+    let told = run(&dir, words(line)).ended(2).err;
+    says(&told, &["doesn't say which part of its file `data/class00/00.png#0` is", "Remove the file"]);
 }
