@@ -53,6 +53,7 @@ mod load_operators;
 mod long_runs;
 mod merged_and_swept;
 mod metrics;
+mod missing_parts;
 mod models;
 mod next_steps;
 mod order;
