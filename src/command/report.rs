@@ -2,6 +2,7 @@
 
 use super::{Cli, Command, Done, passed, shown};
 use crate::feature::evidence;
+use crate::model::memory::Bytes;
 use crate::pipeline::settings::{refuse_inputs, refuse_one_file_for_two};
 use crate::record::Report;
 use crate::report::{self, Target};
@@ -35,6 +36,10 @@ pub struct ReportArgs {
     /// the untouched model. This runs the trials again. Start it in the folder in which the audit was started
     #[arg(long, value_name = "FILE")]
     pub bundle: Option<PathBuf>,
+    /// With --bundle: memory that the model may use, such as 4G or 512M. That of the report's command line is
+    /// left out [default: the free memory, less a tenth and at least 256M]
+    #[arg(long, value_name = "SIZE", requires = "bundle")]
+    pub memory: Option<Bytes>,
 }
 
 impl ReportArgs {
@@ -58,7 +63,8 @@ impl ReportArgs {
             report::model_card::write(&report, card)?;
         }
         if let Some(to) = &self.bundle {
-            return evidence::bundle(&report, &self.report, &made_by, to).map(passed);
+            let memory = self.memory.map(|bytes| bytes.0);
+            return evidence::bundle(&report, &self.report, &made_by, to, memory).map(passed);
         }
         let written = !self.output.is_empty() || self.model_card.is_some();
         Ok(passed(if written { String::new() } else { shown(&report).0 }))

@@ -28,6 +28,7 @@ mod documentation;
 mod earlier_reports;
 mod engines;
 mod every_command;
+mod evidence_memory;
 mod extension;
 mod file_space;
 #[cfg(unix)]
