@@ -1,7 +1,8 @@
 //! Files that commands write: to none that they read, each only once, and with names that people see.
 
-use crate::common::{Temp, models, run, says, words};
+use crate::common::{Temp, cli, models, run, says, words};
 use audit::Request;
+use audit::command::Command;
 use audit::shards::journal::Journals;
 
 /// An audit that replaced its baseline by its own report would let the next regression pass. Only
@@ -64,4 +65,17 @@ fn journals_of_a_sweep_are_refused_by_their_own_names() {
     let error = Journals::settle(&mut request).err().unwrap();
     let there = format!("{a}.journal.1 and {b}.journal.1 are both there");
     says(&error.message, &[&there, &format!("--journal {a}.journal")]);
+}
+
+/// As for the files of other commands.
+#[test]
+fn folders_are_named_by_the_short_flag_too() {
+    for flag in ["-o", "--out", "--output"] {
+        let folder = |command: &str| match cli(&["audit", command, flag, "first"]).command {
+            Some(Command::Demo(args)) => args.out,
+            Some(Command::Images(args)) => args.out,
+            _ => panic!("{command}"),
+        };
+        assert!(["demo", "images"].map(folder).iter().all(|folder| folder.as_os_str() == "first"), "{flag}");
+    }
 }
