@@ -21,6 +21,7 @@ mod cli;
 mod corpus;
 mod corruptions;
 mod data;
+mod defaults;
 mod determinism;
 mod doctor;
 mod doctor_gradient;
