@@ -26,6 +26,7 @@ mod determinism;
 mod doctor;
 mod doctor_gradient;
 mod documentation;
+mod embeddings;
 mod engines;
 mod every_command;
 mod extension;
