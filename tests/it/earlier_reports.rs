@@ -5,7 +5,7 @@ use crate::report_fixture::{add_strong_search, report};
 use audit::Exit;
 use audit::data::embedded::Embedded;
 use audit::judge::gate::Rules;
-use audit::judge::ladder::ladder;
+use audit::judge::strong;
 use audit::record::{Enough, Verdict};
 
 /// 0.03137 stands for 8/255, and its half for 4/255. Earlier versions counted within the half itself,
@@ -23,8 +23,7 @@ fn a_gate_takes_rungs_as_earlier_versions_counted_them() {
         outcome.linf = 8.0 / 255.0;
     }
     (report.suite.eps, report.suite.ladder) = (0.03137, Some(5));
-    let own = ladder(&report);
-    report.scores.robust_r1.as_mut().unwrap().ladder = own;
+    report.scores.robust_r1 = strong::robust(&report);
     let rules = Rules::settle(&[], &["robust_r1@4/255=0".into()], &[], &[]).unwrap();
     for (saved, accepted) in [(37.5, true), (100.0, true), (50.0, false)] {
         let rung = &mut report.scores.robust_r1.as_mut().unwrap().ladder.as_mut().unwrap().rungs[1];
