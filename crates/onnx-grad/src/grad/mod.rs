@@ -565,24 +565,58 @@ mod tests {
     /// [0, 1, 0, 0, 0]: a Clip of the image compares its input, and any other its output.
     #[test]
     fn a_clip_of_the_image_is_a_clamp() {
-        let bounds = [("low", Tensor::f32(&[], &[0.0])), ("high", Tensor::f32(&[], &[1.0]))];
+        let ints = |name, values: &[i64]| (name, Tensor::ints(values));
+        let constants = [
+            ("low", Tensor::f32(&[], &[0.0])),
+            ("high", Tensor::f32(&[], &[1.0])),
+            ("scales", Tensor::f32(&[1], &[1.0])),
+            ints("order", &[4, 3, 2, 1, 0]),
+            ints("last", &[-1]),
+            ints("begin", &[i64::MIN]),
+            ints("axis", &[0]),
+            ints("none", &[0, 0]),
+            ints("parts", &[2, 3]),
+        ];
         let clip = |from: &str, to: &str| Node::new("Clip", &[from, "low", "high"], to);
-        let alone = of_node(clip("x", "y"), [&[5], &[5]], &bounds).unwrap();
+        let alone = of_node(clip("x", "y"), [&[5], &[5]], &constants).unwrap();
         assert!(operators(&alone).contains(&"GreaterOrEqual") && operators(&alone).contains(&"LessOrEqual"));
-        let after = |first: Node| {
-            let mut graph = Graph::new(vec![first, clip("h", "y")], Default::default());
-            graph.constants.extend(bounds.clone().map(|(name, t)| (name.to_string(), t)));
+        let after = |first: &[Node]| {
+            let mut graph = Graph::new([first, &[clip("h", "y")]].concat(), Default::default());
+            graph.constants.extend(constants.clone().map(|(name, t)| (name.to_string(), t)));
             graph.inputs.push(Value::new("x", DType::F32, &[5]));
             graph.outputs.push(Value::new("y", DType::F32, &[5]));
-            let of = ["x", "h", "y"].map(|name| (name.to_string(), (DType::F32, vec![5])));
-            let constants = bounds.clone().map(|(name, t)| (name.to_string(), (t.dtype, t.shape)));
-            let types: Types = of.into_iter().chain(constants).collect();
+            let of = |name: &str, n: i64| (name.to_string(), (DType::F32, vec![n]));
+            let values = [of("x", 5), of("g", 5), of("h", 5), of("y", 5), of("a", 2), of("b", 3), of("t", 3)];
+            let known = constants.clone().map(|(name, t)| (name.to_string(), (t.dtype, t.shape)));
+            let types: Types = values.into_iter().chain(known).collect();
             let found = differentiate(&graph, &types, &["x"], Pass::Exact, Processor::Cpu).unwrap();
-            operators(&found).contains(&"GreaterOrEqual")
+            operators(&found).iter().filter(|op| **op == "GreaterOrEqual").count()
         };
-        assert!(after(Node::new("Mul", &["x", "high"], "h")));
-        assert!(!after(Node::new("Tanh", &["x"], "h")));
-        assert!(!after(Node::new("Mul", &["x", "x"], "h")));
+        let mut split = Node::new("Split", &["x", "parts"], "a");
+        split.outputs.push("b".into());
+        let images = [
+            vec![Node::new("Mul", &["x", "high"], "h")],
+            // The tool's own change from RGB to BGR.
+            vec![Node::new("Gather", &["x", "order"], "h")],
+            vec![Node::new("Slice", &["x", "last", "begin", "axis", "last"], "h")],
+            vec![Node::new("Pad", &["x", "none"], "h").with("mode", "reflect")],
+            vec![Node::new("Resize", &["x", "", "scales"], "h").with("mode", "linear")],
+            vec![Node::new("Neg", &["x"], "g"), Node::new("Add", &["g", "high"], "h")],
+            vec![Node::new("Sum", &["x"], "h")],
+            vec![split.clone(), Node::new("Concat", &["b", "a"], "h").with("axis", 0)],
+        ];
+        for nodes in &images {
+            assert_eq!(after(nodes), 1, "{nodes:?}");
+        }
+        assert_eq!(after(&[clip("x", "h")]), 2);
+        let bent = Node::new("Tanh", &["b"], "t");
+        for other in [
+            vec![Node::new("Tanh", &["x"], "h")],
+            vec![Node::new("Mul", &["x", "x"], "h")],
+            vec![split, bent, Node::new("Concat", &["a", "t"], "h").with("axis", 0)],
+        ] {
+            assert_eq!(after(&other), 0, "{other:?}");
+        }
     }
 
     /// Otherwise a pool with a stride of 1,000,000 would be split into as many parts.

@@ -12,6 +12,39 @@ const SHORT: usize = 16;
 /// Maximum size of an identity matrix: 64 MiB. The limit of memory doesn't count the graph's constants.
 const MOST_OF_IDENTITY: i64 = 4096;
 
+/// Operators whose output is an image if their input is, as in [`Cx::is_image`].
+const IMAGE_OPERATORS: [&str; 29] = [
+    "Add",
+    "AveragePool",
+    "BatchNormalization",
+    "Cast",
+    "Clip",
+    "Concat",
+    "DepthToSpace",
+    "Div",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Identity",
+    "Mean",
+    "Mul",
+    "Neg",
+    "Pad",
+    "Reshape",
+    "Resize",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Sub",
+    "Sum",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+];
+
 /// The backward graph while it grows.
 pub(super) struct Tape<'a> {
     pub types: &'a Types,
@@ -277,26 +310,26 @@ impl<'a, 't> Cx<'a, 't> {
         let zeros = || self.tape.borrow_mut().zeros(&self.node.outputs[i]);
         self.gy[i].clone().unwrap_or_else(zeros)
     }
-    /// Whether input `i` is an input of the graph, up to a factor, an offset, the type and the order of its
-    /// values. Looks at the first nodes only, where preprocessing is.
+    /// Whether input `i` is an input of the graph that was only moved, cropped, padded, resampled, clipped, or
+    /// mapped by a factor and an offset. Looks at the first nodes only, where preprocessing is.
     pub fn is_image(&self, i: usize) -> bool {
         const FIRST: usize = 32;
-        const AFFINE: [&str; 9] =
-            ["Add", "Cast", "Div", "Identity", "Mul", "Reshape", "Sub", "Transpose", "Unsqueeze"];
-        let mut name = &self.node.inputs[i];
+        let mut open = HashSet::from([self.node.inputs[i].as_str()]);
         // Nodes are in the order of their values.
         for node in self.graph.nodes.iter().take(FIRST.min(self.index)).rev() {
-            if !node.outputs.contains(name) {
+            if node.outputs.iter().filter(|out| open.remove(out.as_str())).count() == 0 {
                 continue;
             }
-            let mut moving = node.inputs.iter().filter(|input| !self.graph.constants.contains_key(*input));
-            let (Some(only), None) = (moving.next(), moving.next()) else { return false };
-            if !AFFINE.contains(&node.op.as_str()) {
+            let constant = |name: &str| name.is_empty() || self.graph.constants.contains_key(name);
+            let moving: Vec<&str> =
+                node.inputs.iter().map(String::as_str).filter(|input| !constant(input)).collect();
+            let known = node.domain.is_empty() && IMAGE_OPERATORS.contains(&node.op.as_str());
+            if !known || moving.is_empty() || (moving.len() > 1 && node.op != "Concat") {
                 return false;
             }
-            name = only;
+            open.extend(moving);
         }
-        self.graph.inputs.iter().any(|input| input.name == *name)
+        open.iter().all(|name| self.graph.inputs.iter().any(|input| input.name == *name))
     }
     /// Whether input `i` is on the path, so that it needs a gradient.
     pub fn wants(&self, i: usize) -> bool {
