@@ -209,6 +209,25 @@ fn products_of_integers_have_the_gradient_of_the_numbers_they_stand_for() {
     nodes[1] = nodes[1].clone().with("pads", vec![1, 1]);
     let (_, g, _) = gradient(nodes, &constants, &[1, 1, 3], &[0.3, -1.0, 0.7], &[1.0, 10.0, 100.0]);
     assert!(close(&g, &[-2.0 + 10.0, 0.5 - 20.0 + 100.0, 5.0 - 200.0]), "{g:?}");
+    // A kernel of one pixel, 1, with a longer stride. ONNX Runtime's own output shows which pixels it copies.
+    for (auto_pad, size, stride) in [("SAME_UPPER", 9, 3), ("SAME_UPPER", 8, 4), ("SAME_LOWER", 8, 4)] {
+        let constants = [
+            ("w", bytes(&[1, 1, 1], &[3])),
+            ("wz", bytes(&[], &[1])),
+            ("ws", Tensor::f32(&[], &[0.5])),
+            ("times", Tensor::ints(&[1, 1, stride])),
+        ];
+        let mut nodes = tail("ConvInteger", &["q", "w", "z", "wz"]);
+        nodes[1] = nodes[1].clone().with("auto_pad", auto_pad).with("strides", vec![stride]);
+        nodes[4].outputs = vec!["copied".into()];
+        nodes.push(Node::new("Tile", &["copied", "times"], "y"));
+        let x: Vec<f32> = (0..size).map(|i| 0.1 * i as f32).collect();
+        let cotangent: Vec<f32> = (1..=size).map(|c| c as f32).collect();
+        let (y, g, _) = gradient(nodes, &constants, &[1, 1, size], &x, &cotangent);
+        let mut expected = vec![0.0; size as usize];
+        y.iter().zip(&cotangent).for_each(|(y, c)| expected[(y / 0.1).round() as usize] += c);
+        assert!(close(&g, &expected), "{auto_pad}, {stride}: {g:?}, {expected:?} expected");
+    }
 }
 
 #[test]

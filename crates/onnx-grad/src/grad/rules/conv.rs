@@ -44,7 +44,7 @@ impl Window {
                     let lower = i64::from(same == "SAME_LOWER");
                     // Negative if the stride exceeds the kernel. ONNX Runtime then crops, one less in
                     // convolutions than in pools (measured, 1.31).
-                    let less = i64::from(total < 0 && node.op == "Conv");
+                    let less = i64::from(total < 0 && node.op.starts_with("Conv"));
                     (total + lower + less) / 2
                 })
                 .collect(),
