@@ -2,7 +2,8 @@
 //!
 //! A sample is a sum of a few pixels (taps), each times the product of one weight per axis. The pixels'
 //! gradient is scattered with these weights. The positions' gradient needs the slopes of the weights: at
-//! integer positions, where interpolation has a kink, it is the slope above, as in PyTorch.
+//! integer positions, where interpolation has a kink, it is the slope above, as in PyTorch. If values outside
+//! are those of the border or of a mirror, it is 0 at the centres of the outer pixels, as in PyTorch too.
 
 use super::{Done, Rule, exact};
 use crate::grad::Cx;
@@ -120,6 +121,45 @@ fn cubic(cx: &Cx, position: &str) -> Vec<Near> {
         .collect()
 }
 
+/// A place or a position, mirrored into the axis, and whether it rises with its argument: 1 or 0. `None` for
+/// a single pixel that is mirrored at its centre.
+fn mirror(cx: &Cx, at: &str, size: i64, at_centres: bool) -> Option<[String; 2]> {
+    let (start, period) =
+        if at_centres { (0.0, 2.0 * (size as f32 - 1.0)) } else { (-0.5, 2.0 * size as f32) };
+    if period == 0.0 {
+        return None;
+    }
+    let from = cx.sub(at, &cx.scalar(start));
+    let turns = cx.op("Floor", &[&cx.scale(&from, 1.0 / period)]);
+    let phase = cx.sub(&from, &cx.scale(&turns, period));
+    // Forwards up to the middle of the period, then back.
+    let back = cx.sub(&cx.scalar(period), &phase);
+    let rises = cx.one_where(&cx.op("Less", &[&phase, &back]));
+    Some([cx.add(&cx.op("Min", &[&phase, &back]), &cx.scalar(start)), rises])
+}
+
+/// [`linear`] for values outside that are not 0: the position is first moved into the image. The slopes are
+/// those of PyTorch's `clip_coordinates_set_grad` and `reflect_coordinates_set_grad`.
+fn linear_within(cx: &Cx, position: &str, size: i64, outside: Outside) -> Vec<Near> {
+    let mirrored = match outside {
+        Outside::Mirrored { at_centres } => mirror(cx, position, size, at_centres),
+        _ => None,
+    };
+    let (position, rises) = match mirrored {
+        Some([position, rises]) => (position, Some(rises)),
+        None => (position.to_string(), None),
+    };
+    let last = size as f32 - 1.0;
+    let inside = cx.op("And", &[&cx.greater(&position, 0.0), &cx.less(&position, last)]);
+    let mut turn = cx.one_where(&inside);
+    if let Some(rises) = rises {
+        turn = cx.mul(&turn, &cx.sub(&cx.scale(&rises, 2.0), &cx.scalar(1.0)));
+    }
+    let clipped = cx.op("Clip", &[&position, &cx.scalar(0.0), &cx.scalar(last)]);
+    let turned = |near: Near| Near { slope: near.slope.map(|slope| cx.mul(&slope, &turn)), ..near };
+    linear(cx, &clipped).into_iter().map(turned).collect()
+}
+
 /// The place within the axis, and whether it was inside: 1 or 0, `None` if values outside count.
 fn clamp_place(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Option<String>) {
     let last = size as f32 - 1.0;
@@ -133,17 +173,8 @@ fn clamp_place(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Op
         }
         Outside::Border => (clipped(place), None),
         Outside::Mirrored { at_centres } => {
-            let (start, period) = if at_centres { (0.0, 2.0 * last) } else { (-0.5, 2.0 * size as f32) };
-            if period == 0.0 {
-                return (clipped(place), None);
-            }
-            let from = cx.sub(place, &cx.scalar(start));
-            let turns = cx.op("Floor", &[&cx.scale(&from, 1.0 / period)]);
-            let phase = cx.sub(&from, &cx.scale(&turns, period));
-            // Forwards up to the middle of the period, then back.
-            let back = cx.sub(&cx.scalar(period), &phase);
-            let folded = cx.op("Min", &[&phase, &back]);
-            (clipped(&cx.op("Round", &[&cx.add(&folded, &cx.scalar(start))])), None)
+            let within = mirror(cx, place, size, at_centres).map(|[within, _]| cx.op("Round", &[&within]));
+            (clipped(within.as_deref().unwrap_or(place)), None)
         }
     }
 }
@@ -306,10 +337,11 @@ fn grid_sample(cx: &Cx) -> Done {
         "reflection" => Outside::Mirrored { at_centres },
         other => return Err(format!("padding_mode={other} is not known")),
     };
-    let neighbours = match cx.node.str("mode", "linear") {
-        "linear" => linear,
-        "nearest" => nearest,
-        "cubic" => cubic,
+    let neighbours: fn(&Cx, &str, i64, Outside) -> Vec<Near> = match cx.node.str("mode", "linear") {
+        "linear" if outside == Outside::Zeros => |cx, position, _, _| linear(cx, position),
+        "linear" => linear_within,
+        "nearest" => |cx, position, _, _| nearest(cx, position),
+        "cubic" => |cx, position, _, _| cubic(cx, position),
         other => return Err(format!("mode={other} is not known")),
     };
     // ±1 are the centres of the outer pixels, or their edges.
@@ -317,7 +349,8 @@ fn grid_sample(cx: &Cx) -> Done {
     let positions = cx.reshape(&cx.x_as_float(1), &[x[0], points, axes]);
     let near = sizes.iter().enumerate().map(|(axis, &size)| {
         let own = component(cx, &positions, axes - 1 - axis as i64, [x[0], points]);
-        neighbours(cx, &cx.add(&cx.scale(&own, factor(size)), &cx.scalar((size as f32 - 1.0) / 2.0)))
+        let position = cx.add(&cx.scale(&own, factor(size)), &cx.scalar((size as f32 - 1.0) / 2.0));
+        neighbours(cx, &position, size, outside)
     });
     let samples = Samples::new(cx, [x[0], x[1], points], sizes, near.collect(), outside)?;
     let g = cx.reshape(&cx.gy(), &[x[0], x[1], points]);
