@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("DeformConv", deform_conv),
     exact("GridSample", grid_sample).but("more than 16,777,216 pixels in a channel"),
     exact("RoiAlign", roi_align)
-        .but("sampling_ratio=0 where the regions are computed; the gradient of the regions"),
+        .but("sampling_ratio=0 where the regions are computed, or with more than 4096 samples in a bin; the gradient of the regions"),
 ];
 
 /// The values outside of the image.
@@ -274,7 +274,7 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
 
     /// The gradient of the images [B, C, pixels], from that of the largest weighted pixel of each bin, [R, C,
     /// bins, 1]. The samples are those of RoiAlign, by region; `inside` [R, 1, P] is 0 if a sample lies
-    /// outside of the image, and `never` is a very negative number for it.
+    /// outside of the image or doesn't exist, and `never` is a very negative number in the second case.
     fn largest(&self, g: &str, inside: &str, never: &str) -> String {
         let cx = self.cx;
         let images = cx.op_with("Gather", &[&cx.x(0), &cx.x(2)], &[("axis", 0i64.into())]);
@@ -467,6 +467,9 @@ fn deform_conv(cx: &Cx) -> Done {
     Ok(())
 }
 
+/// Maximum number of samples of a bin of RoiAlign along each axis, if it follows from the region's size.
+const MOST_SAMPLES: i64 = 4096;
+
 /// The bins of RoiAlign's regions.
 struct Bins {
     /// Bins of a region along each axis.
@@ -489,11 +492,17 @@ impl Bins {
             let (scale, least) = (spatial_scale(cx), if half_pixel(cx) { f32::MIN } else { 1.0 });
             let count = |r: &[f32], axis: usize| {
                 let span = (r[3 - axis] * scale - r[1 - axis] * scale).max(least);
-                ((span / size[axis] as f32).ceil() as i64).clamp(1, 1 << 12)
+                match (span / size[axis] as f32).ceil() as i64 {
+                    n if n > MOST_SAMPLES => {
+                        Err(format!("a region with more than {MOST_SAMPLES} samples in a bin is not covered"))
+                    }
+                    // A region without extent has no samples, and its bins are 0.
+                    n => Ok(n.max(0)),
+                }
             };
-            known.chunks(4).map(|r| [count(r, 0), count(r, 1)]).collect()
+            known.chunks(4).map(|r| Ok([count(r, 0)?, count(r, 1)?])).collect::<Result<_, String>>()?
         };
-        let most = [0, 1].map(|axis| each.iter().map(|n| n[axis]).max().unwrap_or(1));
+        let most = [0, 1].map(|axis| each.iter().map(|n| n[axis]).max().unwrap_or(1).max(1));
         Ok(Bins { size, each, most })
     }
 
@@ -530,7 +539,7 @@ impl Bins {
     fn fractions(&self, cx: &Cx, axis: usize) -> String {
         self.floats(cx, |n, point| {
             let (bin, sample) = self.places(point);
-            (bin[axis] as f32 + (sample[axis] as f32 + 0.5) / n[axis] as f32) / self.size[axis] as f32
+            (bin[axis] as f32 + (sample[axis] as f32 + 0.5) / n[axis].max(1) as f32) / self.size[axis] as f32
         })
     }
 
@@ -597,7 +606,8 @@ fn roi_align(cx: &Cx) -> Done {
     let inside = cx.mul(&inside[0], &inside[1]);
     let g = cx.reshape(&cx.gy(), &[regions, x[1], bins.per_region(), 1]);
     let g = if largest {
-        samples.largest(&g, &inside, &bins.of_each(cx, |_| 0.0, f32::MIN))
+        let counts = cx.mul(&inside, &bins.of_each(cx, |_| 1.0, 0.0));
+        samples.largest(&g, &counts, &bins.of_each(cx, |_| 0.0, f32::MIN))
     } else {
         let share = cx.mul(&bins.of_each(cx, |n| 1.0 / (n[0] * n[1]) as f32, 0.0), &inside);
         let g = cx.expand(&g, &[regions, x[1], bins.per_region(), bins.samples()]);
