@@ -43,6 +43,12 @@ fn quantisation_passes_gradients_straight_through_where_nothing_is_clipped() {
     let close = |g: &[f32], expected: &[f32]| g.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
     assert!(close(&g, &[0.0, 2.0, 3.0, 4.0, 0.0, 0.0]), "{g:?}");
     assert!(grad.notes.len() == 1 && grad.notes[0].straight_through, "{:?}", grad.notes);
+    // Halves are rounded to even: -0.5 to 0, which is not clipped, and 255.5 to 256. PyTorch's
+    // fake_quantize_per_tensor_affine(x, 0.5, 0, 0, 255) has the gradient [1, 0, 1, 0].
+    let constants = [("s", Tensor::f32(&[], &[0.5])), ("z", byte(DType::U8, 0))];
+    let x = [-0.25, -0.75, 0.3, 127.75];
+    let (_, g, _) = gradient(quantised(None), &constants, &[4], &x, &[1.0; 4]);
+    assert!(close(&g, &[1.0, 0.0, 1.0, 0.0]), "{g:?}");
     // With sign, through an operator that moves integers.
     let constants =
         [scale, ("z", byte(DType::I8, 0)), ("axes", Tensor::ints(&[0])), ("flip", Tensor::ints(&[-1]))];
