@@ -161,6 +161,24 @@ fn black_and_white_pixels_have_a_gradient_in_bgr_too() {
     assert_eq!(gradient, expected);
 }
 
+/// Such a file has preprocessing in it, and gets more in front, in nodes of the same kind. One model with both
+/// in its flags has the same embeddings and gradients.
+#[test]
+fn a_file_that_the_command_wrote_is_a_model_too() {
+    let dir = stage(&small());
+    written(&dir, "model.onnx", &["--mean", "0.4", "--std", "0.25"]);
+    std::fs::rename(dir.join("model.grad.onnx"), dir.join("first.onnx")).unwrap();
+    let words = ["--input", "image", "--output", "embedding", "--mean", "0.5", "--std", "0.5"];
+    let mut twice = File::new(&written(&dir, "first.onnx", &words).1);
+    // ((x − 0.5) / 0.5 − 0.4) / 0.25 = (x − 0.7) / 0.125
+    let mut once = File::new(&written(&dir, "model.onnx", &["--mean", "0.7", "--std", "0.125"]).1);
+    let rng = &mut Rng::new(5);
+    let (x, cotangent) = (rng.units(2 * once.pixels()), rng.units(2 * once.dim));
+    let (e, g) = once.run(&x, &cotangent);
+    let (embedding, gradient) = twice.run(&x, &cotangent);
+    assert!(distance(&embedding, &e) < 1e-4 && distance(&gradient, &g) < 1e-4);
+}
+
 #[test]
 fn a_fixed_batch_stays() {
     let dir = stage(&small());

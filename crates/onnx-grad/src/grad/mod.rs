@@ -151,7 +151,8 @@ pub fn differentiate(
         return Err(unsupported);
     }
 
-    let cotangents: Vec<String> = outputs.iter().map(|out| format!("cotangent/{out}")).collect();
+    let [cotangent, gradient] = ["cotangent", "gradient"].map(|word| graph.free_prefix(word));
+    let cotangents: Vec<String> = outputs.iter().map(|out| format!("{cotangent}{out}")).collect();
     let mut sums = Sums::new();
     for (out, cotangent) in outputs.iter().zip(&cotangents) {
         sums.entry(out.to_string()).or_default().push(cotangent.clone());
@@ -178,7 +179,7 @@ pub fn differentiate(
         .map(|x| {
             let parts = sums.remove(*x).unwrap_or_default();
             let g = tape.sum(parts).unwrap_or_else(|| tape.zeros(x));
-            let name = format!("gradient/{x}");
+            let name = format!("{gradient}{x}");
             tape.push(Node::new("Identity", &[&g], &name));
             name
         })
@@ -554,11 +555,28 @@ mod tests {
     /// A file that `audit grad` wrote has such names, and may be differentiated once more.
     #[test]
     fn names_of_the_graph_are_not_given_again() {
-        let weight = "backward/Mul_1";
-        let node = Node::new("Mul", &["x", weight], "y");
-        let found = of_node(node, [&[1], &[1]], &[(weight, Tensor::f32(&[1], &[3.0]))]).unwrap();
-        assert!(!found.backward.nodes.iter().flat_map(|node| &node.outputs).any(|out| out == weight));
-        assert_eq!(found.backward.constants[weight].to_f32s(), Some(vec![3.0]));
+        for weight in ["backward/Mul_1", "gradient/x", "cotangent/y"] {
+            let node = Node::new("Mul", &["x", weight], "y");
+            let found = of_node(node, [&[1], &[1]], &[(weight, Tensor::f32(&[1], &[3.0]))]).unwrap();
+            let made = found.backward.nodes.iter().flat_map(|node| &node.outputs);
+            assert!(!made.chain(&found.cotangents).any(|name| name == weight), "{weight}");
+            assert_eq!(found.backward.constants[weight].to_f32s(), Some(vec![3.0]), "{weight}");
+        }
+        // The rule of MaxPool adds the output of positions to a pool that has none, with such a name.
+        let pool = Node::new("MaxPool", &["x"], "p").with("kernel_shape", vec![1i64, 2]);
+        let pool = pool.with("strides", vec![1i64, 1_000_000]);
+        let (scale, shape, wide) = ("p/output1", [1, 1, 1, 3], [1, 1, 1, 2_000_002]);
+        let mut graph = Graph::new(
+            vec![pool, Node::new("Mul", &["p", scale], "y")],
+            [(scale.to_string(), Tensor::f32(&[1], &[2.0]))].into(),
+        );
+        graph.inputs.push(Value::new("x", DType::F32, &wide));
+        graph.outputs.push(Value::new("y", DType::F32, &shape));
+        let of = |name: &str, shape: &[i64]| (name.to_string(), (DType::F32, shape.to_vec()));
+        let types: Types = [of("x", &wide), of("p", &shape), of("y", &shape), of(scale, &[1])].into();
+        let found = differentiate(&graph, &types, &["x"], Pass::Exact, Processor::Cpu).unwrap();
+        let positions = found.forward.nodes[0].output(1).unwrap();
+        assert!(positions != scale && found.residuals.iter().any(|name| name == positions));
     }
 
     /// PyTorch's clamp(x, 0, 1) of [0, 0.5, 1, 1.5, -1] has the gradient [1, 1, 1, 0, 0], and its hardtanh

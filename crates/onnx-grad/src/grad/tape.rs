@@ -91,11 +91,6 @@ impl<'a> Tape<'a> {
         for name in others.into_iter().flat_map(Node::reads).chain(outputs) {
             pooled.remove(name.as_str());
         }
-        // A file that `audit grad` wrote has such names.
-        let mut prefix = "backward/".to_string();
-        while begins(graph, &prefix) {
-            prefix.insert(prefix.len() - 1, '_');
-        }
         Tape {
             types,
             processor,
@@ -107,7 +102,7 @@ impl<'a> Tape<'a> {
             constants: BTreeMap::new(),
             short: HashMap::new(),
             extra_outputs: vec![],
-            prefix,
+            prefix: graph.free_prefix("backward"),
             fresh: 0,
         }
     }
@@ -195,13 +190,6 @@ impl<'a> Tape<'a> {
         self.push(Node::new("Expand", &[&value, &shape], &out));
         out
     }
-}
-
-/// Whether a name of the graph begins with `prefix`.
-fn begins(graph: &Graph, prefix: &str) -> bool {
-    let mut begins = false;
-    graph.visit_names(&mut |name| begins |= name.starts_with(prefix));
-    begins
 }
 
 /// The type of a value's gradient: the value's own type, float32 for quantised integers.
@@ -390,9 +378,9 @@ impl<'a, 't> Cx<'a, 't> {
         if let Some(name) = self.node.output(slot) {
             return name.to_string();
         }
-        let name = format!("{}/output{slot}", self.node.outputs[0]);
-        let output = (self.index, slot, name.clone(), dtype, shape.to_vec());
-        self.tape.borrow_mut().extra_outputs.push(output);
+        let mut tape = self.tape.borrow_mut();
+        let name = format!("{}{}/output{slot}", tape.prefix, self.node.outputs[0]);
+        tape.extra_outputs.push((self.index, slot, name.clone(), dtype, shape.to_vec()));
         name
     }
 
