@@ -36,7 +36,14 @@ fn attention(r: &mut Rng) -> Case {
             .with("q_num_heads", n)
             .with("kv_num_heads", kv)
     } else {
-        c.input(r, "q", &[b, n, s, size]).input(r, "k", &[b, kv, t, size]).input(r, "v", &[b, kv, t, v_size])
+        // Numbers of heads say nothing of four dimensions.
+        let stated = r.pick(&[None, Some([0, 0]), Some([n, kv])]);
+        let c = c.input(r, "q", &[b, n, s, size]).input(r, "k", &[b, kv, t, size]);
+        let c = c.input(r, "v", &[b, kv, t, v_size]);
+        match stated {
+            Some([q, kv]) => c.with("q_num_heads", q).with("kv_num_heads", kv),
+            None => c,
+        }
     };
     if past > 0 {
         c = c.input(r, "pk", &[b, kv, past, size]).input(r, "pv", &[b, kv, past, v_size]);
@@ -70,14 +77,15 @@ fn rotary(r: &mut Rng) -> Case {
     let inputs: &[&str] = if positions { &["x", "cos", "sin", "at"] } else { &["x", "cos", "sin"] };
     let mut c = case("", "RotaryEmbedding", inputs, &["y"]);
     let flat = r.bool();
+    let stated = if flat { Some(n) } else { r.pick(&[None, Some(0), Some(n), Some(n + 1)]) };
     // ONNX Runtime's kernel takes partial rotations only with the number of heads.
-    let partial = flat && r.bool();
+    let partial = stated == Some(n) && r.bool();
     let size = if partial { 2 * half + 2 } else { 2 * half };
-    c = if flat {
-        c.input(r, "x", &[b, s, n * size]).with("num_heads", n)
-    } else {
-        c.input(r, "x", &[b, n, s, size])
-    };
+    let shape = if flat { vec![b, s, n * size] } else { vec![b, n, s, size] };
+    c = c.input(r, "x", &shape);
+    if let Some(stated) = stated {
+        c = c.with("num_heads", stated);
+    }
     c = c.when(partial, |c| c.with("rotary_embedding_dim", 2 * half));
     c = c.when(r.bool(), |c| c.with("interleaved", 1));
     if positions {
