@@ -2,6 +2,9 @@
 
 use onnx_grad::operators::{self, Class, NEWEST, OLDEST, Operator};
 
+/// The newest opset of files that ONNX Runtime 1.31 takes.
+const TAKEN: i64 = 26;
+
 const HEAD: &str = "# Operators
 
 <!-- Written by `cargo run -- ops --markdown > docs/operators.md`; a test compares. -->
@@ -15,7 +18,8 @@ that ONNX Runtime runs.
 const EXPANDED: &str = "
 The operators below are newer than opset 21, to which all models are converted, or compute with quantised integers, or ONNX Runtime's
 optimiser writes them into the models that it saves, or a converter of scikit-learn writes them behind a net (ai.onnx.ml). When a model is loaded, they are expanded into other operators, and those are differentiated. Upsample (7-9) becomes Resize,
-and Scatter (9-10) becomes ScatterElements.
+and Scatter (9-10) becomes ScatterElements. Those of opset 27 and 28 are expanded by the library onnx-grad alone, until there is an ONNX Runtime
+that takes such files.
 
 ";
 
@@ -43,6 +47,7 @@ folded when a model is loaded, and is not refused.
 | Unique | How many values it gives depends on the pixels. PyTorch's unique has no gradient either. |
 | MelWeightMatrix | It makes filters for sound out of a few numbers, none of which is an image. |
 | ai.onnx.ml's other operators: trees, vector machines, classifiers, encoders of words | Trees and labels have a slope of zero. The embedding is what they read: --output NAME. |
+| opset 27 and 28 | ONNX Runtime 1.31 takes files up to opset 26. |
 | ai.onnx.preview (FlexAttention), ai.onnx.preview.training | ONNX Runtime 1.31 has no kernels. FlexAttention exported as its function is covered. |
 | opset 26's BitCast, float4, float8e8m0 and int2 | They have no operators in opset 21, and the bits of a float have no derivative. |
 
@@ -70,7 +75,10 @@ pub fn rows() -> [Vec<OperatorRow>; 2] {
     expanded.sort_by_key(|e| (e.domain, e.name));
     let row = |o: &Operator| {
         let (name, opsets) = match o.domain {
-            "" => (o.name.to_string(), format!("{}-{NEWEST}", o.since.max(OLDEST))),
+            "" => {
+                let newest = if o.since > TAKEN { NEWEST } else { TAKEN };
+                (o.name.to_string(), format!("{}-{newest}", o.since.max(OLDEST)))
+            }
             domain => (format!("{domain}::{}", o.name), "1".to_string()),
         };
         [name, opsets, class_name(o.class).0.to_string(), o.refused.to_string()]
