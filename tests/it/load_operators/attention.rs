@@ -235,6 +235,26 @@ fn own_rotary(r: &mut Rng) -> Case {
         .when(r.bool(), |c| c.with("interleaved", 1))
 }
 
+/// A query whose keys are all masked gives 0 in ONNX Runtime, with −∞ and with the lowest float32, which
+/// transformers writes.
+#[test]
+fn a_query_without_keys_gives_zero() {
+    crate::common::load_runtime();
+    let r = &mut Rng::new(3);
+    let rows = [[f32::MIN; 3], [f32::NEG_INFINITY; 3], [f32::MIN, 0.0, f32::MIN], [f32::MIN / 2.0; 3]];
+    for causal in [0, 1] {
+        let c = case("", "Attention", &["q", "k", "v", "mask"], &["y"])
+            .input(r, "q", &[1, 2, 4, 5])
+            .input(r, "k", &[1, 2, 3, 5])
+            .input(r, "v", &[1, 2, 3, 2])
+            .constant("mask", Tensor::f32(&[4, 3], rows.as_flattened()))
+            .with("is_causal", causal);
+        let expected = run(&c.graph, &c).remove(0);
+        assert_eq!(expected[..4], [0.0; 4]);
+        defined(&c, &expected);
+    }
+}
+
 /// Queries, keys and values in one input, or keys and values, for which ONNX Runtime has no kernel on the
 /// CPU: compared with its kernel for separate inputs.
 #[test]

@@ -113,9 +113,10 @@ fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, 
         None => softmax(rw, &biased),
         Some(bias) => {
             // Whether a query has no keys depends on the bias, which is mostly a constant.
-            let (last, never, zero) = (rw.ints(&[-1]), rw.scalar(f32::NEG_INFINITY), rw.scalar(0.0));
+            // The lowest float32 masks a key as −∞ does.
+            let (last, lowest, zero) = (rw.ints(&[-1]), rw.scalar(f32::MIN), rw.scalar(0.0));
             let most = rw.op("ReduceMax", &[&bias, &last]);
-            let blind = rw.op("Equal", &[&most, &never]);
+            let blind = rw.op("LessOrEqual", &[&most, &lowest]);
             let finite = rw.op("Where", &[&blind, &zero, &bias]);
             let safe = rw.op("Add", &[&scores, &finite]);
             let weights = softmax(rw, &safe);
