@@ -32,13 +32,17 @@ folded when a model is loaded, and is not refused.
 | Refused | Why |
 |---|---|
 | sizes, scales, bounds, steps, pads, axes, a condition or a number of steps computed from the image | The shapes of later values would depend on the pixels. The gradient's graph has fixed shapes. |
+| opset 27 and 28; layout=1 of GRU, LSTM and RNN; window sizes of Attention | ONNX Runtime 1.31 doesn't run such files, so that there is nothing to compare with. The library onnx-grad covers them. |
 | auto_pad=SAME_* with dilations | ONNX Runtime 1.31 refuses such convolutions itself. Its pools make outputs of another size than ONNX defines. |
 | Gelu of float64 | ONNX Runtime has no kernel. |
-| MaxPool with storage_order=1 and a large window or stride; Resize with keep_aspect_ratio_policy that rounds up | The exporters of PyTorch and TensorFlow write neither. |
+| LayerNormalization, GroupNormalization, RMSNormalization and Attention of float64; QuantizeLinear to 4-bit integers and 8-bit floats | Nets of images are exported with float32 or less, and quantised to 8 or 16 bits. |
+| MaxUnpool of positions that repeat | ONNX Runtime keeps one of the values, and PyTorch's gradient goes to all. |
+| DFT, inverse and of one side, to another length than its input stands for | ONNX Runtime's kernel differs from ONNX's definition. |
+| MaxPool with storage_order=1 and a large window or stride; Resize with keep_aspect_ratio_policy that rounds up; Pad with mode=wrap that crops; MatMulInteger of a vector | The exporters of PyTorch and TensorFlow write none of these. |
 | RoiAlign with computed regions | Regions come from a detector, which chooses boxes by their rank. PyTorch's RoIAlign has no gradient of regions either. |
 | AffineGrid with align_corners and an axis of one position | ONNX's definition divides by 0. |
 | ConvInteger, MatMulNBits and CausalConvWithState with computed weights; ConvTransposeWithDynamicPads with computed pads | The tools that write these operators write constants. |
-| more than 4,096 steps; more than 16,777,216 pixels | Each step is a part of the graph. Positions are float32, which counts no further. |
+| more than 4,096 steps; more than 16,777,216 pixels; more than 4,096 samples in a bin of RoiAlign | Each step is a part of the graph. Positions are float32, which counts no further. Each sample has constants in the graph. |
 | Resize along an axis of more than 4,096 pixels; frames and blocks of more than 4,096 values | The gradient needs a constant matrix with the square of that many numbers, which --memory doesn't count. A Resize that repeats each pixel needs none. |
 | past and present in one buffer, cache_indirection, do_rotary, state_window, keys of four dimensions | They belong to decoders that write text token by token. |
 | com.microsoft::RotaryEmbedding with is_packed_batching or a scale | ONNX Runtime's kernel for the CPU looks at neither, so that there is nothing to compare with. |
@@ -47,7 +51,6 @@ folded when a model is loaded, and is not refused.
 | Unique | How many values it gives depends on the pixels. PyTorch's unique has no gradient either. |
 | MelWeightMatrix | It makes filters for sound out of a few numbers, none of which is an image. |
 | ai.onnx.ml's other operators: trees, vector machines, classifiers, encoders of words | Trees and labels have a slope of zero. The embedding is what they read: --output NAME. |
-| opset 27 and 28 | ONNX Runtime 1.31 takes files up to opset 26. |
 | ai.onnx.preview (FlexAttention), ai.onnx.preview.training | ONNX Runtime 1.31 has no kernels. FlexAttention exported as its function is covered. |
 | opset 26's BitCast, float4, float8e8m0 and int2 | They have no operators in opset 21, and the bits of a float have no derivative. |
 

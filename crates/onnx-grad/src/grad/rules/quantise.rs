@@ -12,7 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("DequantizeLinear", dequantize),
     // The scale, computed from the extremes of x, counts as a constant; nothing is clipped.
     straight_through("DynamicQuantizeLinear", |cx| cx.give_first(cx.div(&cx.gy(), &cx.y(1)))),
-    straight_through("QuantizeLinear", quantize),
+    straight_through("QuantizeLinear", quantize).but("4-bit integers and 8-bit floats"),
 ];
 
 /// The shape in which one scale, or one per slice along `axis`, broadcasts.

@@ -3,7 +3,7 @@
 use super::{DAMAGED, DType, Done, Expansion, Node, Rewrite, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
-    standard("Attention", 23, attention),
+    standard("Attention", 23, attention).refuses("float64; left_window_size and right_window_size"),
     standard("RotaryEmbedding", 23, rotary),
     contrib("Attention", |rw, node| {
         let product = rw.op("MatMul", &[&node.x(0)?, &node.x(1)?]);
