@@ -33,7 +33,7 @@ pub struct RunFiles {
     pub model: PathBuf,
     /// One JSON object per line: the settings, then an [`EpochRow`] per epoch, then [`LogLine::End`].
     pub log: PathBuf,
-    /// The last good state.
+    /// The newest state. While it has a sign of collapse, [`checkpoint::good`] has the last one without.
     pub checkpoint: PathBuf,
     /// The collapsed net, .onnx.
     pub collapsed: PathBuf,
@@ -135,10 +135,19 @@ impl<'a> Training<'a> {
         let mut progress = Phase::new("training", s.steps, mode);
         progress.begin(s.steps, earlier);
         while self.state.step < s.steps {
-            let done = self.epoch(images, &measured, &mut log, |step| progress.set(step - earlier, None));
-            if let Err(error) = done {
-                progress.finish();
-                return Err(error);
+            let suspect = self.state.suspect;
+            match self.epoch(images, &measured, &mut log, |step| progress.set(step - earlier, None)) {
+                Ok(signs) if !suspect && !signs.is_empty() => progress.note(&format!(
+                    "note: a sign of collapse after step {}: {}. {} has the state before it",
+                    self.state.step,
+                    signs.join("; "),
+                    checkpoint::good(&self.files.checkpoint).display()
+                )),
+                Ok(_) => {}
+                Err(error) => {
+                    progress.finish();
+                    return Err(error);
+                }
             }
         }
         progress.finish();
@@ -146,8 +155,11 @@ impl<'a> Training<'a> {
         let clean = monitor::measure(&self.net, &measured);
         // Only a run that continued after a collapse can be collapsed here.
         let (signs, collapsed) = monitor::signs(&clean, &self.state, true);
-        let end =
-            if collapsed { format!("; the net has collapsed: {}", signs.join("; ")) } else { String::new() };
+        let end = match (collapsed, signs.is_empty()) {
+            (true, _) => format!("; the net has collapsed: {}", signs.join("; ")),
+            (false, false) => format!("; a sign of collapse: {}", signs.join("; ")),
+            (false, true) => String::new(),
+        };
         log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps{end}") })?;
         export::write(&self.net, &self.files.model, s.resize, &source(s, step))?;
         Ok(format!(
@@ -175,10 +187,11 @@ impl<'a> Training<'a> {
         self.state.least_loss = clean.triplet_loss;
         log.write(&LogLine::Settings(self.recipe.settings.clone()))?;
         log.write(&LogLine::Epoch(self.row(0, None, clean, None, (vec![], false), (0.0, 0.0))))?;
-        self.save(log)
+        self.save(log, false)
     }
 
-    /// Trains the batches of an epoch, and measures and writes at its end; `on_step` gets every step.
+    /// Trains the batches of an epoch, and measures and writes at its end; `on_step` gets every step. Returns
+    /// the signs of a collapse.
     ///
     /// Error (exit code 12): the net collapsed, or the loss is not a number.
     fn epoch(
@@ -187,7 +200,7 @@ impl<'a> Training<'a> {
         measured: &LabelledImages,
         log: &mut LogWriter,
         mut on_step: impl FnMut(u64),
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         let (recipe, s) = (self.recipe, &self.recipe.settings);
         let since = Instant::now();
         let epoch = self.state.step / recipe.per_epoch();
@@ -240,12 +253,8 @@ impl<'a> Training<'a> {
         if row.collapsed && s.on_collapse == OnCollapse::Stop {
             return Err(self.collapsed(log, &row)?);
         }
-        // A state with any sign of collapse is not a good one to resume from. A run that continues anyway
-        // must be able to resume.
-        if row.signs.is_empty() || s.on_collapse == OnCollapse::Continue {
-            self.save(log)?;
-        }
-        failure.map_or(Ok(()), |e| {
+        self.save(log, !row.signs.is_empty())?;
+        failure.map_or(Ok(row.signs), |e| {
             let message = format!(
                 "ERS after epoch {}: {}. --resume continues from {}; it takes another --ers-every, or none",
                 row.epoch,
@@ -311,19 +320,32 @@ impl<'a> Training<'a> {
         }
     }
 
-    fn save(&mut self, log: &LogWriter) -> Result<()> {
+    /// Saves the newest state. `suspect`: it has a sign of collapse, which may go away; in case it doesn't,
+    /// the last state without one is kept apart.
+    fn save(&mut self, log: &LogWriter, suspect: bool) -> Result<()> {
+        let path = &self.files.checkpoint;
+        if suspect && !self.state.suspect {
+            checkpoint::keep_good(path)?;
+        }
         // A checkpoint on the disk counts on the lines of the log before it.
         log.sync()?;
         self.state.log_bytes = log.bytes;
-        checkpoint::save(&self.files.checkpoint, &self.recipe.settings, &self.state, &self.net, &self.adam)
+        self.state.suspect = suspect;
+        checkpoint::save(path, &self.recipe.settings, &self.state, &self.net, &self.adam)?;
+        if suspect { Ok(()) } else { checkpoint::drop_good(path) }
     }
 
-    /// The error of a collapse. Leaves the checkpoint, and writes the collapsed net to another file for
+    /// The error of a collapse. Leaves the checkpoints, and writes the collapsed net to another file for
     /// inspection.
     fn collapsed(&self, log: &mut LogWriter, row: &EpochRow) -> Result<Error> {
         let s = &self.recipe.settings;
         let why = row.signs.join("; ");
-        let good = self.end(log, Ending::Collapsed, &why)?;
+        let newest = &self.files.checkpoint;
+        let good = match checkpoint::good(newest) {
+            good if self.state.suspect && good.exists() => good,
+            _ => newest.clone(),
+        };
+        let good = self.end(log, Ending::Collapsed, &why, &good)?;
         export::write(
             &self.net,
             &self.files.collapsed,
@@ -345,16 +367,15 @@ impl<'a> Training<'a> {
 
     /// The error of a loss or an embedding that is not a number.
     fn not_a_number(&self, log: &mut LogWriter, why: String) -> Result<Error> {
-        let good = self.end(log, Ending::NotANumber, &why)?;
+        let good = self.end(log, Ending::NotANumber, &why, &self.files.checkpoint)?;
         Ok(Error::untrusted(format!("{why}. {good}. Try a smaller --lr than {}", self.recipe.settings.lr)))
     }
 
     /// Logs the end, and returns the place of the last good state, for the user.
-    fn end(&self, log: &mut LogWriter, how: Ending, why: &str) -> Result<String> {
+    fn end(&self, log: &mut LogWriter, how: Ending, why: &str, good: &Path) -> Result<String> {
         log.write(&LogLine::End { how, step: self.state.step, why: why.into() })?;
-        let path = &self.files.checkpoint;
-        let good = checkpoint::load(path)?.state.step;
-        Ok(format!("The last good state, after {good} steps, is in {}", path.display()))
+        let step = checkpoint::load(good)?.state.step;
+        Ok(format!("The last good state, after {step} steps, is in {}", good.display()))
     }
 }
 
