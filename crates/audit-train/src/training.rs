@@ -127,16 +127,19 @@ impl<'a> Training<'a> {
         let s = &self.recipe.settings;
         let most = if self.recipe.backbone.photograph { MEASURED_PHOTOGRAPHS } else { MEASURED };
         let measured = validation.some(most, self.device)?;
+        // Before the log of an earlier run is emptied.
+        let start = if self.resumed { None } else { Some(self.measure_start(&measured)?) };
         let mut log = LogWriter::open(&self.files.log, self.resumed.then_some(self.state.log_bytes))?;
-        if !self.resumed {
-            self.log_start(&measured, &mut log)?;
+        if let Some(clean) = start {
+            self.log_start(clean, &mut log)?;
         }
         let earlier = self.state.step;
         let mut progress = Phase::new("training", s.steps, mode);
         progress.begin(s.steps, earlier);
         while self.state.step < s.steps {
             let suspect = self.state.suspect;
-            match self.epoch(images, &measured, &mut log, |step| progress.set(step - earlier, None)) {
+            let done = self.epoch(images, &measured, &mut log, |step| progress.set(step - earlier, None));
+            match done {
                 Ok(signs) if !suspect && !signs.is_empty() => progress.note(&format!(
                     "note: a sign of collapse after step {}: {}. {} has the state before it",
                     self.state.step,
@@ -160,8 +163,9 @@ impl<'a> Training<'a> {
             (false, false) => format!("; a sign of collapse: {}", signs.join("; ")),
             (false, true) => String::new(),
         };
-        log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps{end}") })?;
+        // A run whose log says that it is done has its model.
         export::write(&self.net, &self.files.model, s.resize, &source(s, step))?;
+        log.end(Ending::Done, step, format!("all {step} steps{end}"))?;
         Ok(format!(
             "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), clean R@1 {:.1} %{end}\n",
             self.files.model.display(),
@@ -174,14 +178,19 @@ impl<'a> Training<'a> {
         ))
     }
 
-    /// Logs the settings and the net before training, with which signs of collapse are compared later.
-    fn log_start(&mut self, measured: &LabelledImages, log: &mut LogWriter) -> Result<()> {
+    /// Measures the net before training. Error (exit code 12): its embeddings are not numbers.
+    fn measure_start(&self, measured: &LabelledImages) -> Result<CleanMeasures> {
         let clean = monitor::measure(&self.net, measured);
         if !clean.distance.is_finite() {
             return Err(Error::untrusted(
                 "the embeddings of the net at the start are not numbers: the weights it starts from are damaged",
             ));
         }
+        Ok(clean)
+    }
+
+    /// Logs the settings and the net before training, with which signs of collapse are compared later.
+    fn log_start(&mut self, clean: CleanMeasures, log: &mut LogWriter) -> Result<()> {
         self.state.first_distance = clean.distance;
         self.state.best_recall = clean.recall;
         self.state.least_loss = clean.triplet_loss;
@@ -345,13 +354,9 @@ impl<'a> Training<'a> {
             good if self.state.suspect && good.exists() => good,
             _ => newest.clone(),
         };
+        let from = format!("{}, collapsed", source(s, row.step));
+        export::write(&self.net, &self.files.collapsed, s.resize, &from)?;
         let good = self.end(log, Ending::Collapsed, &why, &good)?;
-        export::write(
-            &self.net,
-            &self.files.collapsed,
-            s.resize,
-            &format!("{}, collapsed", source(s, row.step)),
-        )?;
         let advice = match s.progressive {
             true => "Try a smaller --alpha or fewer --pgd-steps, or start with --init from a trained net",
             false => "Try --progressive on, a smaller --alpha, or start with --init from a trained net",
@@ -373,7 +378,7 @@ impl<'a> Training<'a> {
 
     /// Logs the end, and returns the place of the last good state, for the user.
     fn end(&self, log: &mut LogWriter, how: Ending, why: &str, good: &Path) -> Result<String> {
-        log.write(&LogLine::End { how, step: self.state.step, why: why.into() })?;
+        log.end(how, self.state.step, why.into())?;
         let step = checkpoint::load(good)?.state.step;
         Ok(format!("The last good state, after {step} steps, is in {}", good.display()))
     }

@@ -102,6 +102,22 @@ fn an_unfinished_run_is_not_replaced() {
 }
 
 #[test]
+fn a_run_has_its_model_before_its_log_says_that_it_is_done() {
+    let stage = Stage::new();
+    // The name of the model is taken.
+    fs::create_dir(&stage.out).unwrap();
+    let e = stage.train("").unwrap_err();
+    assert_eq!(e.exit, Exit::Internal, "{e}");
+    let lines = log::read(&stage.out.with_extension("jsonl")).unwrap();
+    assert!(matches!(lines.last(), Some(LogLine::Epoch(_))), "{lines:?}");
+    // So the training isn't lost.
+    stage.refused("", "is of an unfinished run, after 10 of 10 steps. Add --resume to continue it");
+    fs::remove_dir(&stage.out).unwrap();
+    stage.train("--resume").unwrap();
+    assert!(stage.out.is_file());
+}
+
+#[test]
 fn two_runs_never_write_the_same_log() {
     let stage = Stage::new();
     stage.train("").unwrap();

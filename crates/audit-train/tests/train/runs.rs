@@ -272,10 +272,13 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     net.copy_from(&bad);
     checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
     let other = folder.join("n.onnx");
+    let earlier = other.with_extension("jsonl");
+    std::fs::write(&earlier, "of an earlier run").unwrap();
     let e = train(&format!("none --data {data:?} --out {other:?} --batch 16 --init {path:?}"));
     let e = e.unwrap_err();
     assert_eq!(e.exit, Exit::Untrusted);
     assert!(e.message.contains("embeddings of the net at the start are not numbers"), "{e}");
+    assert_eq!(std::fs::read_to_string(&earlier).unwrap(), "of an earlier run", "it is left as it is");
 }
 
 #[test]
