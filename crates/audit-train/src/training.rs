@@ -363,7 +363,7 @@ impl<'a> Training<'a> {
         };
         Ok(Error::untrusted(format!(
             "the net collapsed by epoch {} (step {}): {why}. {good} (`audit-train export` makes a model of it); the collapsed net is \
-             {}. {advice}",
+             {}. {advice}. --resume --on-collapse continue trains on",
             row.epoch,
             row.step,
             self.files.collapsed.display()

@@ -237,8 +237,15 @@ fn an_epoch_with_a_sign_of_collapse_is_saved_and_the_state_before_it_kept_apart(
     let e = train(&format!("{words} --resume")).unwrap_err();
     assert!(e.message.contains(&format!("after 5 steps, is in {}", good.display())), "{e}");
     assert!(std::fs::read(&newest).unwrap() == before, "a collapsed state is no newer one");
+    // It isn't the end, if the user says so. A stopped run has trained the same as one that continues.
+    assert!(e.message.ends_with("--resume --on-collapse continue trains on"), "{e}");
+    let told = train(&format!("{words} --resume --on-collapse continue")).unwrap();
+    assert!(told.contains("; the net has collapsed: "), "{told}");
+    assert_eq!(state(&newest).step, 15);
     // Without signs the newest state is a good one again.
-    restate(&newest, |state| (state.best_recall, state.first_distance) = (0.0, 1e-6));
+    restate(&newest, |state| {
+        (state.step, state.best_recall, state.first_distance) = (10, 0.0, 1e-6);
+    });
     train(&format!("{words} --resume")).unwrap();
     assert!(!state(&newest).suspect && !good.exists());
 }
