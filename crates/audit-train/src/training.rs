@@ -357,13 +357,15 @@ impl<'a> Training<'a> {
         let from = format!("{}, collapsed", source(s, row.step));
         export::write(&self.net, &self.files.collapsed, s.resize, &from)?;
         let good = self.end(log, Ending::Collapsed, &why, &good)?;
-        let advice = match s.progressive {
-            true => "Try a smaller --alpha or fewer --pgd-steps, or start with --init from a trained net",
-            false => "Try --progressive on, a smaller --alpha, or start with --init from a trained net",
+        let advice = match (&self.defence.attack, s.progressive) {
+            (None, _) if self.recipe.loss.of_triplets => "a smaller --lr, another --sampler or --loss",
+            (None, _) => "a smaller --lr or another --loss",
+            (Some(_), true) => "a smaller --alpha or fewer --pgd-steps",
+            (Some(_), false) => "--progressive on or a smaller --alpha",
         };
         Ok(Error::untrusted(format!(
             "the net collapsed by epoch {} (step {}): {why}. {good} (`audit-train export` makes a model of it); the collapsed net is \
-             {}. {advice}. --resume --on-collapse continue trains on",
+             {}. Try {advice}, or start with --init from a trained net. --resume --on-collapse continue trains on",
             row.epoch,
             row.step,
             self.files.collapsed.display()

@@ -236,6 +236,7 @@ fn an_epoch_with_a_sign_of_collapse_is_saved_and_the_state_before_it_kept_apart(
     let before = std::fs::read(&newest).unwrap();
     let e = train(&format!("{words} --resume")).unwrap_err();
     assert!(e.message.contains(&format!("after 5 steps, is in {}", good.display())), "{e}");
+    assert!(e.message.contains("Try a smaller --lr, another --sampler or --loss, or start"), "{e}");
     assert!(std::fs::read(&newest).unwrap() == before, "a collapsed state is no newer one");
     // It isn't the end, if the user says so. A stopped run has trained the same as one that continues.
     assert!(e.message.ends_with("--resume --on-collapse continue trains on"), "{e}");
