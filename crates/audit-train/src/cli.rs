@@ -252,7 +252,7 @@ pub struct Flags {
     /// How to show progress on stderr
     #[arg(long, value_parser = choice::<progress::Mode>(), default_value = "auto", help_heading = "Machine")]
     pub progress: progress::Mode,
-    /// No progress on stderr: --progress none
+    /// No progress and no notes on stderr: --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
 }
@@ -289,6 +289,13 @@ impl Cli {
         let all =
             program.iter().cloned().chain(flags.into_iter().map(OsString::from)).chain(rest.iter().cloned());
         Cli::from_arg_matches_mut(&mut command.try_get_matches_from_mut(all)?)
+    }
+}
+
+impl Flags {
+    /// How to show progress and notes.
+    pub fn mode(&self) -> progress::Mode {
+        if self.quiet { progress::Mode::None } else { self.progress }
     }
 }
 

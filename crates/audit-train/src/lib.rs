@@ -40,7 +40,6 @@ pub mod settings;
 mod training;
 
 use audit::data::Split;
-use audit::progress::Mode;
 use audit::{Error, Result};
 use cli::Flags;
 use defence::DEFENCES;
@@ -81,7 +80,7 @@ pub fn run(flags: &Flags) -> Result<String> {
     let validation = validation.map(|path| open(path, None, None, Split::Test)).transpose()?;
     recipe.settings.validation = validation.as_ref().map(|images| images.digest.clone());
     if let Some(note) = images.beyond_cache() {
-        flags.progress.note(&format!("note: {note}"));
+        flags.mode().note(&format!("note: {note}"));
     }
     if flags.check {
         let s = &recipe.settings;
@@ -91,7 +90,7 @@ pub fn run(flags: &Flags) -> Result<String> {
     Training::start(&recipe, flags, &files, device)?.run(
         &images,
         validation.as_ref().unwrap_or(&images),
-        if flags.quiet { Mode::None } else { flags.progress },
+        flags.mode(),
     )
 }
 

@@ -111,7 +111,7 @@ impl<'a> Training<'a> {
             if let Some(path) = &flags.pretrained
                 && let Some(note) = net.load_pretrained(path)?
             {
-                flags.progress.note(&format!("note: {note}"));
+                flags.mode().note(&format!("note: {note}"));
             }
             if let Some(path) = &flags.init {
                 checkpoint::load(path)?.fill(&mut net, path)?;

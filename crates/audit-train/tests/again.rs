@@ -164,6 +164,25 @@ fn a_closed_stderr_changes_no_exit_code() {
     assert_eq!(ended.code(), Some(Exit::Usage as i32));
 }
 
+/// What the program prints on stderr for this stage.
+fn stderr(stage: &Stage, more: &str) -> String {
+    let line = format!("--threads 1 {} {more}", stage.line);
+    let ended = Command::new(env!("CARGO_BIN_EXE_audit-train")).args(words(&line)).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn quiet_prints_no_notes_either() {
+    let stage = Stage::new();
+    let small = "--check --image-cache 1K";
+    assert!(stderr(&stage, small).contains("note: 80 decoded images take about"));
+    for quiet in ["-q", "--progress none"] {
+        assert_eq!(stderr(&stage, &format!("{small} {quiet}")), "", "{quiet}");
+    }
+}
+
 /// Its audits are of nets that nobody audits again.
 #[test]
 fn a_training_with_ers_leaves_nothing_in_the_users_cache() {
