@@ -3,7 +3,7 @@
 use crate::dice::Dice;
 use crate::net::Backbone;
 use crate::settings::PhotographSize;
-use audit::data::{Dataset, Layout, Preparation, Resize, Split};
+use audit::data::{Dataset, Layout, Preparation, Resize, Split, unread};
 use audit::error::shortened;
 use audit::files::hex;
 use audit::model::memory::Bytes;
@@ -167,6 +167,23 @@ impl TrainingImages {
                 Bytes(self.limit)
             )
         })
+    }
+
+    /// Notes for the user on files and data that are not used, as in an audit of the same images.
+    pub fn notes(&self) -> Vec<String> {
+        let Dataset { source, left_out, notes, .. } = &self.dataset;
+        let mut all = vec![];
+        if !left_out.is_empty() {
+            let why =
+                unread(left_out.iter().map(String::as_str)).map_or(String::new(), |why| format!(". {why}"));
+            all.push(format!(
+                "{} files or folders beside the images were left out: {}{why}",
+                left_out.len(),
+                shortened(left_out, 5)
+            ));
+        }
+        all.extend(notes.iter().cloned());
+        all.into_iter().map(|note| format!("data {source}: {note}")).collect()
     }
 
     /// Number of images, at least four.

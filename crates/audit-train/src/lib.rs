@@ -79,7 +79,8 @@ pub fn run(flags: &Flags) -> Result<String> {
     let validation = flags.validation.as_ref();
     let validation = validation.map(|path| open(path, None, None, Split::Test)).transpose()?;
     recipe.settings.validation = validation.as_ref().map(|images| images.digest.clone());
-    if let Some(note) = images.beyond_cache() {
+    let opened = std::iter::once(&images).chain(&validation);
+    for note in opened.flat_map(TrainingImages::notes).chain(images.beyond_cache()) {
         flags.mode().note(&format!("note: {note}"));
     }
     if flags.check {

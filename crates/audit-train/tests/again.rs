@@ -183,6 +183,17 @@ fn quiet_prints_no_notes_either() {
     }
 }
 
+#[test]
+fn files_that_are_not_trained_on_are_named() {
+    let stage = Stage::new();
+    let class = stage.folder.path().join("images10/class03");
+    fs::create_dir(class.join("more")).unwrap();
+    fs::write(class.join("photo.heic"), "").unwrap();
+    let said = stderr(&stage, "--check");
+    assert!(said.contains("2 files or folders beside the images were left out: "), "{said}");
+    assert!(said.contains("photo.heic") && said.contains("is not read"), "{said}");
+}
+
 /// Its audits are of nets that nobody audits again.
 #[test]
 fn a_training_with_ers_leaves_nothing_in_the_users_cache() {
