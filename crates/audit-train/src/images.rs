@@ -19,6 +19,9 @@ use tch::{Device, Tensor};
 /// Default size of the cache of decoded images, in bytes.
 const CACHE: u64 = 4 << 30;
 
+/// Images decoded between two steps of the progress.
+const DECODED: usize = 256;
+
 /// Size of photographs before the crop, in pixels.
 const PHOTOGRAPH: usize = 256;
 
@@ -282,6 +285,20 @@ impl TrainingImages {
             }
         }
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
+    }
+
+    /// Decodes every image, and so fills the cache; `on_image` gets the number of decoded ones. Error (exit
+    /// code 2): an image can't be read. A training would meet it in its middle.
+    pub fn decode(&self, mut on_image: impl FnMut(u64)) -> Result<()> {
+        let all: Vec<usize> = (0..self.count()).collect();
+        for (i, some) in all.chunks(DECODED).enumerate() {
+            some.par_iter().try_for_each(|&item| self.part(item, &Cut::Centre).map(drop)).map_err(|e| {
+                let message = format!("{}. Replace the image, or remove it from the data", e.message);
+                Error { message, ..e }
+            })?;
+            on_image((i * DECODED + some.len()) as u64);
+        }
+        Ok(())
     }
 
     /// Whether images are mirrored: photographs only, which are crops. A mirrored character is another one.

@@ -127,6 +127,10 @@ impl<'a> Training<'a> {
         let s = &self.recipe.settings;
         let most = if self.recipe.backbone.photograph { MEASURED_PHOTOGRAPHS } else { MEASURED };
         let measured = validation.some(most, self.device)?;
+        let mut progress = Phase::new("reading images", images.count() as u64, mode);
+        let read = images.decode(|done| progress.set(done, None));
+        progress.finish();
+        read?;
         // Before the log of an earlier run is emptied.
         let start = if self.resumed { None } else { Some(self.measure_start(&measured)?) };
         let mut log = LogWriter::open(&self.files.log, self.resumed.then_some(self.state.log_bytes))?;

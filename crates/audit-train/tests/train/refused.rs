@@ -99,6 +99,19 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     );
     let e = train(&format!("none --batch 16 --data {data:?} --out {:?}", folder.join("m.pt"))).unwrap_err();
     assert!(e.message.contains("expected a name that ends in .onnx"), "{e}");
+    // A damaged image, before a batch has it.
+    let damaged = Path::new(&data).join("class07");
+    let damaged = std::fs::read_dir(damaged).unwrap().next().unwrap().unwrap().path();
+    let whole = std::fs::read(&damaged).unwrap();
+    std::fs::write(&damaged, "no image").unwrap();
+    let (_other, validation) = stage(3);
+    let words =
+        format!("none --data {data:?} --validation {validation:?} --out {none:?} --batch 4 --steps 1");
+    let e = train(&words).unwrap_err();
+    assert!(e.message.contains(&damaged.display().to_string()) && e.exit == Exit::Usage, "{e}");
+    assert!(e.message.ends_with("Replace the image, or remove it from the data"), "{e}");
+    assert!(!Path::new(&none).with_extension("jsonl").exists());
+    std::fs::write(&damaged, whole).unwrap();
     // A class with one image.
     std::fs::create_dir_all(Path::new(&data).join("lonely")).unwrap();
     let first = std::fs::read_dir(Path::new(&data).join("class00")).unwrap().next().unwrap().unwrap().path();
