@@ -91,6 +91,9 @@ pub struct Flags {
     /// Images to measure R@1 on after each epoch, usually of other classes [default: the training images]
     #[arg(long, value_name = "PATH")]
     pub validation: Option<PathBuf>,
+    /// Layout of the images of --validation [default: detected]
+    #[arg(long, value_name = "LAYOUT", requires = "validation")]
+    pub validation_layout: Option<String>,
     /// Continue from the checkpoint beside --out
     #[arg(long)]
     pub resume: bool,

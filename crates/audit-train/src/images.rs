@@ -101,8 +101,7 @@ pub fn layout_and_split(
 }
 
 impl TrainingImages {
-    /// Lists the images at `path`; the default split is `part`. Error (exit code 2): a class has only one
-    /// image.
+    /// Lists the images at `path`; the default split is `part`.
     pub fn open(
         path: &Path,
         layout: Option<&str>,
@@ -116,22 +115,19 @@ impl TrainingImages {
         Self::of(dataset, backbone)
     }
 
-    /// The images of an open data set. Error (exit code 2): a class has only one image.
+    /// The images of an open data set. Errors: no class has two images (exit code 2), or there is one class
+    /// alone (4).
     pub fn of(dataset: Dataset, backbone: &Backbone) -> Result<TrainingImages> {
         let mut classes = vec![Vec::new(); dataset.classes.len()];
         for (index, item) in dataset.items.iter().enumerate() {
             classes[item.class].push(index);
         }
-        let single = classes.iter().zip(&dataset.classes).filter(|(items, _)| items.len() == 1);
-        let single: Vec<&str> = single.map(|(_, name)| name.as_str()).collect();
-        let count = if single.len() == 1 { "a class".into() } else { format!("{} classes", single.len()) };
-        refuse_if!(
-            !single.is_empty(),
-            "data {}: {count} of one image: {}. An anchor needs a positive: add images or remove the class",
-            dataset.source,
-            shortened(&single, 5)
-        );
         classes.retain(|items| !items.is_empty());
+        refuse_if!(
+            !classes.is_empty() && classes.iter().all(|items| items.len() == 1),
+            "data {}: no class has two images, so that no image has another one to be found",
+            dataset.source
+        );
         if classes.len() < 2 {
             return Err(Error::empty(format!(
                 "data {}: {} class with images; a negative needs a second",
@@ -146,6 +142,21 @@ impl TrainingImages {
         let cache = (0..dataset.items.len()).map(|_| OnceLock::new()).collect();
         let room = AtomicU64::new(CACHE);
         Ok(TrainingImages { dataset, prep, side, classes, shorter: false, cache, limit: CACHE, room, digest })
+    }
+
+    /// Checks that every class has two images. Otherwise exit code 2.
+    pub fn refuse_lone(&self) -> Result<()> {
+        let lone = self.classes.iter().filter(|items| items.len() == 1);
+        let class = |items: &Vec<usize>| self.dataset.classes[self.dataset.items[items[0]].class].as_str();
+        let lone: Vec<&str> = lone.map(class).collect();
+        let count = if lone.len() == 1 { "a class".into() } else { format!("{} classes", lone.len()) };
+        refuse_if!(
+            !lone.is_empty(),
+            "data {}: {count} of one image: {}. An anchor needs a positive: add images or remove the class",
+            self.dataset.source,
+            shortened(&lone, 5)
+        );
+        Ok(())
     }
 
     /// With photographs resized as in `resize`, and decoded images cached up to `limit` bytes.
@@ -273,16 +284,25 @@ impl TrainingImages {
         }
     }
 
-    /// At most `most` images of whole classes, evenly distributed over the data; centre crops.
+    /// At most `most` images of whole classes, evenly distributed over the data, then of classes of one image,
+    /// which only others can be compared with; centre crops.
     pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
-        let fit = (most * self.classes.len() / self.count()).clamp(2, self.classes.len());
+        let (lone, several): (Vec<usize>, Vec<usize>) =
+            (0..self.classes.len()).partition(|&class| self.classes[class].len() == 1);
+        let images = self.count() - lone.len();
+        let fit = (most * several.len() / images).clamp(several.len().min(2), several.len());
         let (mut chosen, mut labels) = (Vec::new(), Vec::new());
-        for class in (0..fit).map(|i| i * self.classes.len() / fit) {
+        for class in (0..fit).map(|i| several[i * several.len() / fit]) {
             // A class larger than its share is cut to it.
             for &item in self.classes[class].iter().take((most / fit).max(2)) {
                 chosen.push((item, Cut::Centre));
                 labels.push(class);
             }
+        }
+        let room = most.saturating_sub(chosen.len()).max(usize::from(fit == 1));
+        for &class in lone.iter().take(room) {
+            chosen.push((self.classes[class][0], Cut::Centre));
+            labels.push(class);
         }
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
     }

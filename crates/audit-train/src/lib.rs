@@ -72,12 +72,14 @@ pub fn run(flags: &Flags) -> Result<String> {
             .map(|images| images.decoded(flags.resize, flags.image_cache.0))
     };
     let images = open(data, flags.layout.as_deref(), flags.split, Split::Train)?;
+    images.refuse_lone()?;
     let mut recipe = defaults::recipe(flags, images.count(), images.classes(), &images.digest)?;
     if recipe.settings.loader == Loader::Classes {
         images.allow(recipe.settings.batch)?;
     }
     let validation = flags.validation.as_ref();
-    let validation = validation.map(|path| open(path, None, None, Split::Test)).transpose()?;
+    let layout = flags.validation_layout.as_deref();
+    let validation = validation.map(|path| open(path, layout, None, Split::Test)).transpose()?;
     recipe.settings.validation = validation.as_ref().map(|images| images.digest.clone());
     let opened = std::iter::once(&images).chain(&validation);
     for note in opened.flat_map(TrainingImages::notes).chain(images.beyond_cache()) {

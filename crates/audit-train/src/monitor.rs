@@ -14,7 +14,7 @@ use tch::{Kind, Tensor, no_grad};
 /// Measures of clean embeddings at the end of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CleanMeasures {
-    /// Share of images whose nearest other image has their class.
+    /// Share of the images of classes of several images whose nearest other image has their class.
     pub recall: f64,
     /// Mean distance of all pairs, d̄.
     pub distance: f64,
@@ -41,7 +41,7 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
         let squares: Tensor = 2.0 - products * 2.0;
         let d = squares.clamp_min(0.0).sqrt();
         let nearest = d.masked_fill(&own, f64::INFINITY).argmin(1, false);
-        let hits = same.gather(1, &nearest.unsqueeze(1), false).to_kind(Kind::Float).mean(Kind::Float);
+        let hits = number(&same.gather(1, &nearest.unsqueeze(1), false).sum(Kind::Double));
         let mean = |mask: &Tensor| number(&d.masked_select(mask).to_kind(Kind::Double).mean(Kind::Double));
         let distance = mean(&own.logical_not());
         let within = mean(&others(&same));
@@ -55,6 +55,7 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
                 .map(|i| (from + i) % labels.len())
                 .find(|&i| i != at && (labels[i] == labels[at]) == equal)
         };
+        let asked = (0..labels.len()).filter(|&at| find(at + 1, true, at).is_some()).count();
         let mut triplets = Triplets::default();
         for at in 0..labels.len() {
             let Some(positive) = find(at + 1, true, at) else { continue };
@@ -63,7 +64,7 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
         }
         let [a, p, n] = triplets.of(&e);
         CleanMeasures {
-            recall: number(&hits),
+            recall: hits / asked as f64,
             distance,
             separability: (between - within) / distance.max(1e-12),
             within,

@@ -55,6 +55,24 @@ fn a_list_is_taken_whole_unless_it_has_splits() {
     assert_eq!(count("path,label,split", [",train", ",test"]), 12);
 }
 
+#[test]
+fn a_validation_class_of_one_image_is_in_the_gallery_alone() {
+    let (folder, data) = stage(4);
+    let (_other, validation) = stage(3);
+    let class = |name: &str| Path::new(&validation).join(name);
+    let first = std::fs::read_dir(class("class00")).unwrap().next().unwrap().unwrap().path();
+    std::fs::create_dir(class("lonely")).unwrap();
+    std::fs::copy(first, class("lonely/one.png")).unwrap();
+    let out = folder.path().join("m.onnx");
+    let words = format!("none --data {data:?} --validation {validation:?} --out {out:?} --batch 4 --steps 1");
+    train(&format!("{words} --validation-layout folder")).unwrap();
+    // Of 24 queries; a copy of an image in another class makes one wrong.
+    let recall = 24.0 * rows(&out.with_extension("jsonl"))[0].clean.recall;
+    assert!((recall - recall.round()).abs() < 1e-9 && recall < 23.5, "{recall}");
+    let e = train(&format!("{words} --validation-layout nowhere")).unwrap_err();
+    assert!(e.message.contains("nowhere"), "{e}");
+}
+
 /// Photographs twice as wide as high. The centre is the one that audit crops, for either resize, and the
 /// cache has no effect.
 #[test]
