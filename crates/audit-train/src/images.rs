@@ -3,7 +3,7 @@
 use crate::dice::Dice;
 use crate::net::Backbone;
 use crate::settings::PhotographSize;
-use audit::data::{Dataset, Layout, Preparation, Resize, Split, unread};
+use audit::data::{Dataset, Layout, Preparation, Resize, Split, decode, unread};
 use audit::error::shortened;
 use audit::files::hex;
 use audit::model::memory::Bytes;
@@ -18,6 +18,9 @@ use tch::{Device, Tensor};
 
 /// Default size of the cache of decoded images, in bytes.
 const CACHE: u64 = 4 << 30;
+
+/// Images up to this side may be characters. Those of Omniglot have 105 pixels.
+const SMALL: usize = 128;
 
 /// Images decoded between two steps of the progress.
 const DECODED: usize = 256;
@@ -198,6 +201,21 @@ impl TrainingImages {
         }
         all.extend(notes.iter().cloned());
         all.into_iter().map(|note| format!("data {source}: {note}")).collect()
+    }
+
+    /// A note for the user if the net is one for small images, and the first image is a photograph.
+    pub fn too_large(&self) -> Option<String> {
+        let path = self.dataset.items.first()?.file()?;
+        let image = decode(&std::fs::read(path).ok()?, path).ok()?.0;
+        let (width, height) = (image.width(), image.height());
+        (self.side < SMALL && width.min(height) as usize > SMALL).then(|| {
+            format!(
+                "{} has {width} × {height} pixels, and the net takes grey images of {} pixels. For photographs give --backbone \
+                 resnet18 --pretrained FILE",
+                path.display(),
+                self.side
+            )
+        })
     }
 
     /// Number of images, at least four.

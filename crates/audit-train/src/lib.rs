@@ -81,8 +81,8 @@ pub fn run(flags: &Flags) -> Result<String> {
     let layout = flags.validation_layout.as_deref();
     let validation = validation.map(|path| open(path, layout, None, Split::Test)).transpose()?;
     recipe.settings.validation = validation.as_ref().map(|images| images.digest.clone());
-    let opened = std::iter::once(&images).chain(&validation);
-    for note in opened.flat_map(TrainingImages::notes).chain(images.beyond_cache()) {
+    let unused = std::iter::once(&images).chain(&validation).flat_map(TrainingImages::notes);
+    for note in unused.chain(images.beyond_cache()).chain(images.too_large()) {
         flags.mode().note(&format!("note: {note}"));
     }
     if flags.check {

@@ -184,6 +184,17 @@ fn quiet_prints_no_notes_either() {
 }
 
 #[test]
+fn photographs_for_a_net_of_characters_get_a_note() {
+    let mut stage = Stage::new();
+    assert!(!stderr(&stage, "--check").contains("grey images"), "of characters");
+    let photographs = stage.folder.path().join("photographs");
+    Dataset::generated(5, 10, 8).export(&photographs, &Preparation::new(3, 150, 200)).unwrap();
+    stage.line = format!("none --data {photographs:?} --out {:?} --batch 16", stage.out);
+    let said = stderr(&stage, "--check");
+    assert!(said.contains("has 200 × 150 pixels, and the net takes grey images of 28 pixels"), "{said}");
+}
+
+#[test]
 fn files_that_are_not_trained_on_are_named() {
     let stage = Stage::new();
     let class = stage.folder.path().join("images10/class03");
