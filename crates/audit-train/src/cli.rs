@@ -88,7 +88,8 @@ pub struct Flags {
     /// Split to use, if the data have splits [default: train]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
-    /// Images to measure R@1 on after each epoch, usually of other classes [default: the training images]
+    /// Images to measure R@1 on after each epoch, usually of other classes: at most 2000 of them, of
+    /// photographs 500 [default: the training images]
     #[arg(long, value_name = "PATH")]
     pub validation: Option<PathBuf>,
     /// Layout of the images of --validation [default: detected]

@@ -9,6 +9,8 @@ use crate::loss::{MARGIN, others, same_class, triplet_loss};
 use crate::net::Net;
 use crate::sampler::Triplets;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
 use tch::{Kind, Tensor, no_grad};
 
 /// Measures of clean embeddings at the end of an epoch.
@@ -28,6 +30,20 @@ pub struct CleanMeasures {
     pub entanglement: f64,
     /// Triplet loss of random triplets.
     pub triplet_loss: f64,
+    /// Number of measured images; 0 in older logs.
+    #[serde(default)]
+    pub images: usize,
+    /// Number of their classes; 0 in older logs.
+    #[serde(default)]
+    pub classes: usize,
+}
+
+impl fmt::Display for CleanMeasures {
+    /// R@1 and what it is measured on: a sample of few classes has a much higher R@1 than all of the images.
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let CleanMeasures { recall, images, classes, .. } = self;
+        write!(f, "clean R@1 {:.1} % of {images} images of {classes} classes", 100.0 * recall)
+    }
 }
 
 /// Measures a net on images, which are the same at every epoch.
@@ -71,6 +87,8 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
             between,
             entanglement: within / between.max(1e-12),
             triplet_loss: number(&triplet_loss(&a, &p, &n)),
+            images: labels.len(),
+            classes: labels.iter().collect::<BTreeSet<_>>().len(),
         }
     })
 }

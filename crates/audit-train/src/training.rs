@@ -171,14 +171,13 @@ impl<'a> Training<'a> {
         export::write(&self.net, &self.files.model, s.resize, &source(s, step))?;
         log.end(Ending::Done, step, format!("all {step} steps{end}"))?;
         Ok(format!(
-            "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), clean R@1 {:.1} %{end}\n",
+            "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), {clean}{end}\n",
             self.files.model.display(),
             step,
             s.method,
             self.state.seconds,
             100.0 * self.state.attack_seconds / self.state.seconds.max(1e-9),
-            self.state.image_steps,
-            100.0 * clean.recall
+            self.state.image_steps
         ))
     }
 

@@ -40,6 +40,20 @@ fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
 }
 
 #[test]
+fn a_run_says_of_how_many_images_its_recall_is() {
+    let (folder, data) = stage(3);
+    let out = folder.path().join("m.onnx");
+    let told = train(&format!("none --data {data:?} --out {out:?} --batch 4 --steps 1")).unwrap();
+    assert!(told.contains(" % of 24 images of 3 classes"), "{told}");
+    let clean = rows(&out.with_extension("jsonl"))[0].clean;
+    assert_eq!((clean.images, clean.classes), (24, 3));
+    // Photographs are measured in part.
+    let images =
+        TrainingImages::open(Path::new(&data), None, None, Split::Train, Backbone::find("c2f1").unwrap());
+    assert_eq!(images.unwrap().some(17, Device::Cpu).unwrap().labels, [[0; 8], [1; 8]].concat());
+}
+
+#[test]
 fn a_list_is_taken_whole_unless_it_has_splits() {
     let (_folder, data) = stage(3);
     let data = PathBuf::from(data);
