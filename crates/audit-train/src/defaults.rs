@@ -258,6 +258,11 @@ fn check_net(flags: &Flags, backbone: &Backbone, norms: Norms) -> Result<()> {
         "{net} from random weights would freeze batch norm at statistics of no data; give --pretrained or --init, or train it \
          with --norms train"
     );
+    refuse_if!(
+        backbone.has_norm() && flags.norms.is_none() && from_random,
+        "{net} would start from random weights, where the published nets start from ImageNet's; give --pretrained or --init. \
+         --norms train starts from random weights"
+    );
     Ok(())
 }
 

@@ -67,6 +67,8 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("none --steps 0", "trains nothing"),
         ("none --backbone vgg", "backbone `vgg` is unknown"),
         ("none --backbone resnet18", "give --pretrained or --init"),
+        ("est --backbone resnet18", "would start from random weights"),
+        ("--recipe est-released --batch 16", "would start from random weights"),
         ("none --norms train", "c2f1 has no batch norm"),
         ("none --pretrained x.safetensors", "takes torchvision's weights"),
         ("none --device cuda:7", "libtorch sees 0 CUDA devices"),
