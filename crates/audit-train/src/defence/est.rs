@@ -17,10 +17,9 @@ pub const DEFENCE: Defence = Defence {
     norms: Norms::Train,
     step: |step| {
         let clean = step.clean();
+        let beside = step.beside(&clean);
         let moved = step.attack(&step.images.shallow_clone(), |e, at| {
-            // At distance 0 there is no direction: the first step starts beside the clean embedding.
-            let from = if at == 0 { &clean + 1e-7 } else { clean.shallow_clone() };
-            Some(-distance(e, &from).sum(Kind::Float))
+            Some(-distance(e, if at == 0 { &beside } else { &clean }).sum(Kind::Float))
         });
         let (embeddings, rest) = step.embed(&moved.images);
         let triplets = step.mine(&embeddings)?;
