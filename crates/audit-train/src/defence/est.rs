@@ -4,7 +4,7 @@
 use super::{AttackDefaults, Defence, none, update};
 use crate::loss::distance;
 use crate::net::Norms;
-use tch::Kind;
+use tch::{Kind, no_grad};
 
 /// Embedding-shifted triplets (Zhou et al., ECCV 2020).
 pub const DEFENCE: Defence = Defence {
@@ -16,6 +16,11 @@ pub const DEFENCE: Defence = Defence {
     attack: Some(AttackDefaults::LITERATURE),
     norms: Norms::Train,
     step: |step| {
+        if step.recipe.settings.norms == Norms::Train && step.net.backbone.has_norm() {
+            // robrank embeds the clean batch in training mode, for its log. So the running statistics, with
+            // which the attack and the model embed, are of clean and of moved images.
+            no_grad(|| step.net.unit(&step.net.weights, step.images, Norms::Train));
+        }
         let clean = step.clean();
         let beside = step.beside(&clean);
         let moved = step.attack(&step.images.shallow_clone(), |e, at| {
