@@ -87,8 +87,8 @@ pub enum PhotographSize {
     /// 256 × 256, whatever their aspect ratio, as in the code of EST, ACT, HM and CA-TRIDE.
     #[default]
     Square,
-    /// A shorter side of 256, with the same aspect ratio, as in the framework of Roth et al. 2020, which
-    /// Panum et al. and ADML train with.
+    /// A shorter side of 256, with the same aspect ratio, as the framework of Roth et al. 2020, which Panum et
+    /// al. and ADML train with, evaluates.
     Shorter,
 }
 
