@@ -33,7 +33,11 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("cap --steps 3", "it would train without an attack"),
         ("none --loss info-nce --sampler random", "info-nce takes every pair"),
         ("none --sampler nearest", "sampler `nearest` is unknown"),
-        ("none --sampler random --eta 0.3", "are for the sampler semihard, found random"),
+        (
+            "none --sampler random --eta 0.3",
+            "are for the sampler semihard, also as --destination, found random",
+        ),
+        ("hm --sampler random --destination hardest --eta 0.1", "are for the sampler semihard, also as"),
         ("hm --sampler semihard --destination semihard", "as hard as that already"),
         ("hm --destination -3", "expected -2 to 2"),
         ("hm --destination x", "expected lga, a number such as -0.1, or a sampler"),
