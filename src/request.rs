@@ -237,10 +237,13 @@ pub struct LongRun {
     pub no_cache: bool,
 }
 
+/// The suite of audits, and of commands that examine them.
+pub const USUAL_SUITE: &str = "robust";
+
 impl Default for Attack {
     fn default() -> Attack {
         Attack {
-            suite: "robust".into(),
+            suite: USUAL_SUITE.into(),
             form: None,
             norm: None,
             mask: None,

@@ -6,9 +6,9 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -25,19 +25,24 @@ def card_names(model: str) -> tuple[str, ...]:
     return (Path(model).with_suffix(".yaml").name, *PREPROCESSING)
 
 
-#: Ends of the names of files with weights of a model.
-WEIGHTS = (".data", "_data", ".bin", ".weights")
+def weight_files(model: bytes) -> list[str]:
+    """Returns the paths, relative to the model's folder, of the files that have weights of a model. ``model``
+    are the bytes of its .onnx file.
 
-
-def weight_names(model: bytes, names: Iterable[str]) -> list[str]:
-    """Returns those of ``names``, of files beside a model, in which the model has weights. ``model`` are the
-    bytes of its .onnx file, which has the names of these files.
+    Paths that lead out of the folder are left out: ``audit`` refuses them.
     """
-    return [name for name in names if name.endswith(WEIGHTS) and name.encode() in model]
+    found = set()
+    # An entry of external data in protobuf: the key (field 1), and the path (field 2) after its length.
+    for entry in re.finditer(rb"\n\x08location\x12([\x80-\xff]{0,2}[\x00-\x7f])", model):
+        length = sum((byte & 127) << 7 * i for i, byte in enumerate(entry[1]))
+        path = PurePosixPath(model[entry.end() : entry.end() + length].decode("utf-8", "replace"))
+        if path.parts and ".." not in path.parts and not path.is_absolute():
+            found.add(str(path))
+    return sorted(found)
 
 
 def fingerprint(model: str | os.PathLike[str]) -> str:
-    """Returns a SHA-256 of a model: its file, its weights beside it, and the files that say how images are
+    """Returns a SHA-256 of a model: its file, its weights in other files, and the files that say how images are
     prepared.
 
     Of a folder, all .onnx files in it count. Raises ``UsageError`` if there is none, and ``OSError`` if a
@@ -54,8 +59,7 @@ def fingerprint(model: str | os.PathLike[str]) -> str:
         cards = [folder / name for name in card_names(file.name)]
         if folder.name == "onnx":
             cards += [folder.parent / name for name in PREPROCESSING]
-        names = sorted(entry.name for entry in folder.iterdir())
-        for each in [*cards, *(folder / name for name in weight_names(content, names))]:
+        for each in [*cards, *(folder / name for name in weight_files(content))]:
             if each.is_file():
                 whole.update(f"{each.name}\0".encode() + _sha256(each))
         whole.update(hashlib.sha256(content).digest())

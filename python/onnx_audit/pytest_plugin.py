@@ -22,7 +22,7 @@ import pytest
 from . import binary
 from .commands import audit, load
 from .errors import AuditError
-from .model import PREPROCESSING, WEIGHTS, card_names
+from .model import PREPROCESSING, card_names, weight_files
 from .report import Report
 
 #: Arguments of the marker that are lower bounds, and their metrics in gates.
@@ -147,7 +147,7 @@ def _beside(model: Any) -> list[str]:
     path = Path(os.fspath(model)).absolute()
     above = path.parent.parent if path.parent.name == "onnx" else path.parent
     files = [path.parent / name for name in card_names(path.name)] + [above / name for name in PREPROCESSING]
-    files += sorted(entry for entry in path.parent.iterdir() if entry.name.endswith(WEIGHTS))
+    files += [path.parent / name for name in weight_files(path.read_bytes())]
     return [str(file) for file in files]
 
 

@@ -115,19 +115,31 @@ def _run_all(tasks: dict[str, list[str]], places: dict[str, str], options: dict[
             ray.cancel(reference, force=True)
 
 
+#: Settings on which embeddings depend. Parts of an audit depend on all settings.
+_OF_EMBEDDINGS = ("version", "model_sha256", "data", "embed_flags")
+
+
 def _same_run(folder: Path, settings: dict[str, Any]) -> None:
     """Writes ``run.json``, the settings of a run, into the folder of its parts. If there are parts already,
-    also begun ones, compares the settings instead.
+    of embeddings or of the audit, also begun ones, first compares the settings on which these depend.
 
     Raises ``UsageError`` if they differ: the parts of two runs would be merged.
     """
     file = folder / "run.json"
-    advice = "Name another folder with --out, or remove it"
-    if not any(folder.glob("part-*.json*")):
-        draft = file.with_suffix(".partial")
-        draft.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        draft.replace(file)
+    if any(folder.glob("part-*.json*")):
+        _compare(file, settings)
         return
+    if any(folder.glob("gallery*.parquet")):
+        _compare(file, {name: settings[name] for name in _OF_EMBEDDINGS})
+    draft = file.with_suffix(".partial")
+    draft.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    draft.replace(file)
+
+
+def _compare(file: Path, settings: dict[str, Any]) -> None:
+    """Raises ``UsageError`` if ``file``, the ``run.json`` of a folder with parts, has other settings."""
+    folder = file.parent
+    advice = "Name another folder with --out, or remove it"
     try:
         earlier = dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as failure:
@@ -190,6 +202,9 @@ def run(
     gallery = folder / "gallery.parquet"
     if not gallery.exists():
         count = max(1, min(parts, int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1) / (gpus or cpus))))
+        # The cluster may have changed since, and only parts of the same number form a whole.
+        for begun in folder.glob("gallery-*-of-*.parquet"):
+            count = int(begun.stem.rpartition("-")[2])
         files = {f"hash:{i}/{count}": folder / f"gallery-{i}-of-{count}.parquet" for i in range(1, count + 1)}
         tasks = {
             f"embeddings {part}": ["embed", *machine, *(embed_flags or []), "--partition", part, "-o", str(file)]

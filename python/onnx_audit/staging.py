@@ -7,13 +7,13 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .errors import UsageError
-from .model import WEIGHTS, card_names, weight_names
+from .model import card_names, weight_files
 
 
 @contextmanager
@@ -45,33 +45,21 @@ def _own_folder() -> Path:
     return folder
 
 
-def _beside(system: Any, path: str) -> dict[str, dict[str, Any]]:
-    """Returns the files that may belong to the model at ``path``: what the store says of each, by the name
-    that it has beside the model.
+def _beside(system: Any, path: str, model: bytes) -> dict[str, dict[str, Any]]:
+    """Returns the files that belong to the model at ``path``, whose bytes are ``model``: what the store says
+    of each, by its path from the model's folder.
 
     Preprocessing is also read from the folder above, if the model's folder is called ``onnx``.
     """
     folder, _, name = path.rpartition("/")
     above, _, own = folder.rpartition("/")
     cards = card_names(name)
-    try:
-        listed = {info["name"].rsplit("/", 1)[-1]: info for info in system.ls(folder, detail=True)}
-    except Exception:  # Stores raise errors of their own libraries.
-        listed = {}
-    if name in listed:
-        found = {
-            each: info
-            for each, info in listed.items()
-            if info.get("type") == "file" and (each in cards or each.endswith(WEIGHTS))
-        }
-    else:
-        # A store that doesn't list folders, such as most of HTTP.
-        usual = [*cards, f"{name}.data", f"{name}_data"]
-        found = {each: system.info(f"{folder}/{each}") for each in usual if system.isfile(f"{folder}/{each}")}
+    # Stores such as most of HTTP don't list folders.
+    found = {each: f"{folder}/{each}" for each in [*cards, *weight_files(model)] if system.isfile(f"{folder}/{each}")}
     for each in cards[1:] if own == "onnx" else ():
         if each not in found and system.isfile(f"{above}/{each}"):
-            found[each] = system.info(f"{above}/{each}")
-    return found
+            found[each] = f"{above}/{each}"
+    return {each: system.info(place) for each, place in found.items()}
 
 
 def staged(place: str) -> str:
@@ -93,13 +81,28 @@ def staged(place: str) -> str:
     if not files:
         raise FileNotFoundError(f"{place}: expected a file or a folder with files, found none")
     name = place.rstrip("/").rsplit("/", 1)[-1]
-    is_model = path in files and name.endswith(".onnx")
-    beside = _beside(system, path) if is_model else {}
-    files = files | {info["name"]: info for info in beside.values()}
+    copy = _copied(place, files, name, lambda target: system.get(path, str(target), recursive=path not in files))
+    if path not in files or not name.endswith(".onnx"):
+        return str(copy)
+    # Only the model knows where its weights are.
+    beside = _beside(system, path, copy.read_bytes())
+
+    def gather(target: Path) -> None:
+        target.mkdir()
+        os.link(copy, target / name)
+        for each, info in beside.items():
+            (target / each).parent.mkdir(parents=True, exist_ok=True)
+            system.get(info["name"], str(target / each))
+
+    # A folder of its own, in which nothing else is taken for the model's card.
+    return str(_copied(place, files | {info["name"]: info for info in beside.values()}, "model", gather) / name)
+
+
+def _copied(place: str, files: dict[str, dict[str, Any]], name: str, get: Callable[[Path], None]) -> Path:
+    """Returns the copy ``name`` of ``files``, which ``get`` writes to a given path if there is none yet."""
     state = repr([(each, sorted(info.items(), key=str)) for each, info in sorted(files.items())])
     folder = _own_folder() / hashlib.sha256((place + state).encode()).hexdigest()[:16]
-    # A model has a folder of its own, in which nothing else is taken for its card.
-    target = folder / "model" / name if is_model else folder / name
+    target = folder / name
     with _alone(folder):
         if not target.exists():
             partial = folder / "partial"
@@ -107,20 +110,6 @@ def staged(place: str) -> str:
                 # Left by a killed copy.
                 shutil.rmtree(partial)
             partial.unlink(missing_ok=True)
-            if is_model:
-                _copy_model(system, path, beside, partial / name)
-                partial.rename(target.parent)
-            else:
-                system.get(path, str(partial), recursive=path not in files)
-                partial.rename(target)
-    return str(target)
-
-
-def _copy_model(system: Any, path: str, beside: dict[str, dict[str, Any]], target: Path) -> None:
-    """Copies a model, and the files beside it that belong to it."""
-    target.parent.mkdir()
-    system.get(path, str(target))
-    wanted = {*card_names(target.name), *weight_names(target.read_bytes(), beside)}
-    for name, info in beside.items():
-        if name in wanted:
-            system.get(info["name"], str(target.with_name(name)))
+            get(partial)
+            partial.rename(target)
+    return target

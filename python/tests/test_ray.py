@@ -136,7 +136,7 @@ def test_a_part_without_a_report_ends_the_run(start, tmp_path: Path):
 def test_parts_of_another_run_are_not_taken(start, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     words = ["model.onnx", "--out", "out", "--parts", "2", "--suite=full", "--embed-flag=--size=28"]
     # A flag that no part accepts may be corrected.
-    assert start("main", ["model.onnx", "--out", "out", "--parts", "2", "--suite=fool"], run=(2, False)) == 2
+    assert start("main", [*words[:5], "--suite=fool", words[6]], run=(2, False)) == 2
     assert start("main", words) == 0 and start("main", words) == 0
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert names == {"run.json", "gallery.parquet", "part-1-of-2.json", "part-2-of-2.json", "report.json"}
@@ -161,3 +161,21 @@ def test_parts_of_another_run_are_not_taken(start, tmp_path: Path, capsys: pytes
     (tmp_path / "out" / "run.json").unlink()
     assert start("main", words) == 2 and "its settings can't be read" in capsys.readouterr().err
     assert start("main", ["nowhere.onnx", *words[1:]]) == 2 and "nowhere.onnx" in capsys.readouterr().err
+
+
+def test_parts_of_the_embeddings_of_another_run_are_not_taken(start, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["model.onnx", "--out", "out", "--parts", "3", "--embed-flag=--size=28"]
+    assert start("main", words) == 0
+    out = tmp_path / "out"
+    # The run was interrupted when one of three parts was done; the cluster here has two processors.
+    (out / "gallery.parquet").rename(out / "gallery-1-of-3.parquet")
+    for file in out.glob("*.json"):
+        if file.name != "run.json":
+            file.unlink()
+    capsys.readouterr()
+    assert start("main", words[:5]) == 2
+    assert 'embed_flags ["--size=28"] there and [] here' in capsys.readouterr().err
+    # Embeddings don't depend on flags of the attacks, nor on the number of parts.
+    assert start("main", [*words[:4], "2", words[5], "--suite=full"]) == 0
+    names = {file.name for file in out.iterdir()}
+    assert names == {"run.json", "gallery.parquet", "part-1-of-2.json", "part-2-of-2.json", "report.json"}

@@ -238,8 +238,10 @@ def folder(tmp_path: Path) -> Path:
 def test_parts_of_another_run_are_not_taken(engine: str, folder: Path, sh):
     run = {"AUDIT_MODEL": "a.onnx", "AUDIT_PARTS": "2", "AUDIT_OUT": "out", "AUDIT_FLAGS": "--suite full"}
     script = ENGINES / engine
-    # Nothing was run yet, so flags may be corrected.
     assert sh(script, **run | {"AUDIT_FLAGS": "--suite fool"}).returncode == 0
+    # Nothing was run yet, so flags may be corrected; but Slurm may have jobs in its queue.
+    assert sh(script, **run).returncode == {"parallel.sh": 0, "slurm.sh": 2}[engine]
+    (folder / "out" / "run.txt").unlink()
     assert sh(script, **run).returncode == 0
     (folder / "out" / "part-1.json.journal").write_text("")
     assert sh(script, **run).returncode == 0
@@ -259,6 +261,21 @@ def test_parts_of_another_run_are_not_taken(engine: str, folder: Path, sh):
     assert sh(script, **run).returncode == 0
     (folder / "out" / "run.txt").unlink()
     assert sh(script, **run).returncode == 2
+
+
+@pytest.mark.parametrize("engine", ["parallel.sh", "slurm.sh"])
+def test_the_output_may_be_in_the_model_s_folder(engine: str, folder: Path, sh):
+    (folder / "net").mkdir()
+    (folder / "a.onnx").rename(folder / "net" / "a.onnx")
+    run = {"AUDIT_MODEL": "net", "AUDIT_PARTS": "2", "AUDIT_OUT": "./net/out"}
+    script = ENGINES / engine
+    assert sh(script, **run).returncode == 0
+    (folder / "net" / "out" / "part-1.json").write_text("")
+    assert sh(script, **run).returncode == 0
+    (folder / "net" / "a.onnx").write_text("another model")
+    assert sh(script, **run).returncode == 2
+    done = sh(script, **run | {"AUDIT_OUT": f"{folder}/net"})
+    assert done.returncode == 2 and "AUDIT_OUT is the folder of the model" in done.stderr
 
 
 def test_pods_of_another_job_are_refused(folder: Path, sh):

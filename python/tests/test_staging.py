@@ -10,6 +10,8 @@ import pytest
 fsspec = pytest.importorskip("fsspec")
 
 from onnx_audit import UsageError  # noqa: E402
+from onnx_audit.model import fingerprint  # noqa: E402
+from onnx_audit.pytest_plugin import _key  # noqa: E402
 from onnx_audit.staging import staged  # noqa: E402
 
 
@@ -56,19 +58,45 @@ def test_an_empty_url_is_an_error(bucket):
         staged("memory://b/nothing")
 
 
+def with_weights(*locations):
+    """The bytes of a model that has weights in files."""
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.GraphProto()
+    for location in locations:
+        tensor = graph.initializer.add(name=location, dims=[1], data_type=1, data_location=1)
+        tensor.external_data.add(key="location", value=location)
+        tensor.external_data.add(key="length", value="1")
+    return onnx.ModelProto(graph=graph).SerializeToString()
+
+
 def test_a_model_comes_with_its_card_weights_and_preprocessing(bucket):
-    beside = {"model.yaml": b"mean", "model.onnx.data": b"w", "weights.bin": b"w", "config.json": b"{}"}
-    other = {"other.yaml": b"mean", "other.onnx.data": b"w", "other.onnx": b"o", "page.html": b"p", "run.json": b"r"}
+    weights = ["model.onnx.data", "weights", "a b.bin", "sub folder/gewichte ü.1", "long/" + "n" * 150]
+    beside = {name: name.encode() for name in [*weights, "model.yaml", "config.json"]}
+    other = {"other.yaml": b"mean", "other.data": b"w", "other.onnx": b"o", "page.html": b"p", "run.json": b"r"}
     bucket.pipe({f"/b/{name}": content for name, content in (beside | other).items()})
-    bucket.pipe("/b/model.onnx", b"... model.onnx.data ... weights.bin ...")
+    bucket.pipe("/b/model.onnx", with_weights(*weights, "missing", "../photos/a/1.png", "/b/page.html"))
     model = Path(staged("memory://b/model.onnx"))
     assert files(model.parent) == beside | {"model.onnx": model.read_bytes()}
-    # Another card is another copy; another page is not.
+    # Another card is another copy, and so are other weights; another page is not.
     bucket.pipe("/b/page.html", b"other")
     assert staged("memory://b/model.onnx") == str(model)
-    bucket.pipe("/b/model.yaml", b"std")
-    after = Path(staged("memory://b/model.onnx"))
-    assert after != model and after.with_suffix(".yaml").read_bytes() == b"std"
+    for name in ("model.yaml", "weights"):
+        bucket.pipe(f"/b/{name}", b"changed")
+        after = Path(staged("memory://b/model.onnx"))
+        assert after != model and after.with_name(name).read_bytes() == b"changed"
+        model = after
+
+
+def test_weights_belong_to_the_fingerprint_of_a_model_whatever_their_name(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(with_weights("sub folder/w"))
+    (tmp_path / "sub folder").mkdir()
+    found = set()
+    for content in (b"1", b"2"):
+        (tmp_path / "sub folder" / "w").write_bytes(content)
+        found.add(fingerprint(tmp_path / "model.onnx"))
+        found.add(_key({"model": str(tmp_path / "model.onnx")}))
+        (tmp_path / "sub folder" / "other").write_bytes(content)
+    assert len(found) == 4
 
 
 def test_preprocessing_may_be_above_a_folder_onnx(bucket):
@@ -79,16 +107,16 @@ def test_preprocessing_may_be_above_a_folder_onnx(bucket):
     assert files(model.parent) == expected
 
 
-def test_a_store_that_lists_nothing_has_the_usual_names(bucket, monkeypatch):
+def test_a_store_need_not_list_folders(bucket, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError("no listing")
 
-    bucket.pipe({"/b/model.onnx": b"model.onnx_data", "/b/model.onnx_data": b"w", "/b/model.yaml": b"mean"})
+    bucket.pipe({"/b/model.onnx": with_weights("weights"), "/b/weights": b"w", "/b/model.yaml": b"mean"})
     with monkeypatch.context() as patch:
         patch.setattr(type(bucket), "ls", refuse)
         patch.setattr(type(bucket), "find", lambda self, path, detail: {path: self.info(path)})
         model = Path(staged("memory://b/model.onnx"))
-    assert set(files(model.parent)) == {"model.onnx", "model.onnx_data", "model.yaml"}
+    assert set(files(model.parent)) == {"model.onnx", "weights", "model.yaml"}
 
 
 def test_copies_are_in_a_folder_that_only_the_user_writes(bucket, tmp_path):

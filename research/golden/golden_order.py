@@ -71,12 +71,14 @@ def main_loss(attack, d, targets):
     return th.triu(F.relu(at[:, None] - at[None, :]), diagonal=1).mean()
 
 
-def loss(attack, form, d, targets, kept):
+def loss(attack, form, d, targets, kept, clean):
     value = main_loss(attack, d, targets)
     if attack.startswith("SP"):
         second = hinge(d, kept, 1)
-        adapts = not (attack.startswith("SPFOA") and len(targets) > 2 and form == "published")
-        value = value + (min(np.exp(XI_K * second.item()), 1e9) if adapts else 1.0) * second
+        # The released code (robrank) never updates the weight of SPFOA on two targets during the attack.
+        fixed = attack == "SPFOA2" and form == "published"
+        sets = hinge(clean, kept, 1) if fixed else second
+        value = value + min(np.exp(XI_K * sets.item()), 1e9) * second
     return value
 
 
@@ -138,7 +140,7 @@ def main(images, model):
                 x = start.clone()
                 for _ in range(STEPS):
                     x.requires_grad_(True)
-                    value = loss(attack, form, far(embed(x)[0], points), targets, kept)
+                    value = loss(attack, form, far(embed(x)[0], points), targets, kept, clean)
                     (gradient,) = th.autograd.grad(value, x)
                     with th.no_grad():
                         x = x - alpha * gradient.sign()

@@ -208,6 +208,10 @@ pub fn rows(
             _ if image.label != *class && !dataset.classless => {
                 Some(format!("`{}` has class `{}` there, and `{class}` here", item.id, image.label))
             }
+            _ if image.part.is_none() && item.part().is_some() => Some(format!(
+                "it doesn't say which part of its file `{}` is, as files of earlier versions don't",
+                item.id
+            )),
             _ if image.part != item.part() => {
                 Some(format!("`{}` is another part of its file than when its embedding was made", item.id))
             }

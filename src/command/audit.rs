@@ -8,7 +8,7 @@ use super::{Done, begin, gate_of, misspelt};
 use crate::Result;
 use crate::record::{Partition, Precision, Space};
 use crate::report;
-use crate::request::{Output, Request};
+use crate::request::{Output, Request, USUAL_SUITE};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct AuditArgs {
     #[arg(required = true)]
     pub model: Option<PathBuf>,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
-    #[arg(long, default_value = "robust")]
+    #[arg(long, default_value = USUAL_SUITE)]
     pub suite: String,
     /// File to write the report to; the extension chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]

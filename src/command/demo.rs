@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[command(after_help = "Example:\n  audit demo --out first")]
 pub struct DemoArgs {
     /// Folder to write the models and their reports to
-    #[arg(long, default_value = "audit-demo", value_name = "FOLDER")]
+    #[arg(short = 'o', long, alias = "output", default_value = "audit-demo", value_name = "FOLDER")]
     pub out: PathBuf,
     /// How progress is shown.
     #[command(flatten)]

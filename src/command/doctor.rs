@@ -3,6 +3,7 @@
 use super::args::{GoalArgs, InsteadArgs, ProgressArgs, SavedArgs, Shared};
 use super::{Done, limit};
 use crate::feature::doctor::{self, Doctor};
+use crate::request::USUAL_SUITE;
 use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ pub struct DoctorArgs {
     /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Built-in suite (`audit suites` lists them) or a .yaml file
-    #[arg(long, default_value = "ars")]
+    #[arg(long, default_value = USUAL_SUITE)]
     pub suite: String,
     /// File to write the findings to, .json. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]

@@ -5,13 +5,14 @@ use super::args::GateArgs;
 use crate::check::attacked::sampling_noise;
 use crate::judge::gate::Rules;
 use crate::judge::row::alarm;
+use crate::pipeline::settings::refuse_inputs;
 use crate::record::reason::SAMPLING_NOISE;
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::suite::Suite;
 use crate::{Error, Result};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Flags of `audit gate`.
 #[derive(Debug, Args)]
@@ -46,6 +47,10 @@ pub struct GateCommand {
 
 impl GateCommand {
     pub(super) fn run(&self) -> Result<Done> {
+        let baseline = self.gate.baseline.iter().map(|path| ("the file of --baseline", path.as_path()));
+        let suite = self.suite.iter().map(|suite| ("the file of --suite", Path::new(suite)));
+        let outputs: Vec<_> = self.output.iter().map(|path| ("-o", path.as_path())).collect();
+        refuse_inputs(&baseline.chain(suite).collect::<Vec<_>>(), &outputs)?;
         let mut report = Report::load(&self.report)?;
         let demands = self.gate.demands();
         let baseline = demands.baseline.as_deref().map(Report::load).transpose()?;

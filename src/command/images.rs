@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct ImagesArgs {
     /// New or empty folder to write to
-    #[arg(long)]
+    #[arg(short = 'o', long, alias = "output")]
     pub out: PathBuf,
     /// Seed of the generated characters
     #[arg(long, default_value_t = 0)]

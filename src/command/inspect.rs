@@ -5,6 +5,7 @@ use super::{Done, limit};
 use crate::feature::inspect::{self, Inspect};
 use crate::model::exported::file_of;
 use crate::progress::TimeLimit;
+use crate::request::USUAL_SUITE;
 use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ pub struct InspectArgs {
     /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
     /// Suite to estimate the cost of
-    #[arg(long, default_value = "robust")]
+    #[arg(long, default_value = USUAL_SUITE)]
     pub suite: String,
     /// Write a draft of a model card beside the model; comments mark assumptions
     #[arg(long)]

@@ -41,8 +41,11 @@ impl MergeArgs {
             return Ok((missing.clone(), (!missing.is_empty()).then_some(Exit::Incomplete)));
         }
         let parts: Vec<_> = self.parts.iter().map(|path| ("a part", path.as_path())).collect();
-        let outputs: Vec<_> = self.output.iter().map(|path| ("-o", path.as_path())).collect();
+        let reports = self.output.iter().map(|path| ("-o", path.as_path()));
+        let trials = self.trials_out.iter().map(|path| ("--trials-out", path.as_path()));
+        let outputs: Vec<_> = reports.chain(trials).collect();
         settings::refuse_inputs(&parts, &outputs)?;
+        settings::refuse_one_file_for_two(outputs)?;
         if self.parts.iter().any(|path| merge::holds_embeddings(path)) {
             if self.trials_out.is_some() {
                 return Err(Error::usage(

@@ -2,7 +2,8 @@
 
 use super::{Cli, Command, Done, passed, shown};
 use crate::feature::evidence;
-use crate::pipeline::settings::refuse_inputs;
+use crate::model::memory::Bytes;
+use crate::pipeline::settings::{refuse_inputs, refuse_one_file_for_two};
 use crate::record::Report;
 use crate::report::{self, Target};
 use crate::request::Request;
@@ -35,13 +36,25 @@ pub struct ReportArgs {
     /// the untouched model. This runs the trials again. Start it in the folder in which the audit was started
     #[arg(long, value_name = "FILE")]
     pub bundle: Option<PathBuf>,
+    /// With --bundle: memory that the model may use, such as 4G or 512M. That of the report's command line is
+    /// left out [default: the free memory, less a tenth and at least 256M]
+    #[arg(long, value_name = "SIZE", requires = "bundle")]
+    pub memory: Option<Bytes>,
 }
 
 impl ReportArgs {
     /// Renders a saved report, with the verdict that it has.
     pub(super) fn run(&self) -> Result<Done> {
-        let bundle: Vec<_> = self.bundle.iter().map(|path| ("--bundle", path.as_path())).collect();
-        refuse_inputs(&[("the report", self.report.as_path())], &bundle)?;
+        let others = [
+            ("--trials-out", &self.trials_out),
+            ("--model-card", &self.model_card),
+            ("--bundle", &self.bundle),
+        ];
+        let others: Vec<_> =
+            others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?))).collect();
+        refuse_inputs(&[("the report", self.report.as_path())], &others)?;
+        let reports = self.output.iter().map(|path| ("-o", path.as_path()));
+        refuse_one_file_for_two(reports.chain(others))?;
         let report = Report::load(&self.report)?;
         let targets = Target::open_all(&self.output)?;
         report::write_all(targets, report::open_trials(self.trials_out.as_deref())?, &report, true)?;
@@ -50,7 +63,8 @@ impl ReportArgs {
             report::model_card::write(&report, card)?;
         }
         if let Some(to) = &self.bundle {
-            return evidence::bundle(&report, &self.report, &made_by, to).map(passed);
+            let memory = self.memory.map(|bytes| bytes.0);
+            return evidence::bundle(&report, &self.report, &made_by, to, memory).map(passed);
         }
         let written = !self.output.is_empty() || self.model_card.is_some();
         Ok(passed(if written { String::new() } else { shown(&report).0 }))

@@ -26,7 +26,7 @@ pub const WRITTEN: [Written; 6] = [
         what: "beside a file that is being written. It takes the file's name when it is whole",
     },
     Written {
-        place: "*/.run",
+        place: "*/attacked.run",
         what: "in the folder of --attacked-out: a hash of the audit that its files are of, for --resume",
     },
     Written {

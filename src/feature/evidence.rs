@@ -34,17 +34,20 @@ const VERIFY: &str = include_str!("verify.py");
 const ROOM: usize = 64 << 20;
 
 /// Writes the evidence for `report`, which was read from `path`, to `to`; what it says. `made_by` turns its
-/// command line into a request. Errors: the report is a part or was merged of parts, or made from embeddings
-/// (exit code 2 or 13); model or images are others than the report's (2); a trial ends otherwise than in the
-/// report (12).
+/// command line into a request; the model may use `memory` bytes. Errors: the report is a part or was merged
+/// of parts, or made from embeddings (exit code 2 or 13); model or images are others than the report's (2); a
+/// trial ends otherwise than in the report (12).
 pub fn bundle(
     report: &Report,
     path: &Path,
     made_by: &dyn Fn(&str) -> Result<Request>,
     to: &Path,
+    memory: Option<u64>,
 ) -> Result<String> {
     confirmable(report)?;
-    let request = request_of(report, path, made_by)?;
+    let mut request = request_of(report, path, made_by)?;
+    // Never what the command line states: a stranger's limit is none.
+    request.compute.memory = memory;
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen();
     let Settings { suite, card, .. } = Settings::settle(&request)?;
@@ -175,15 +178,14 @@ fn request_of(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Req
             "the report's gallery has only embeddings, which can't be verified without their images",
         ));
     }
-    // The report may be a stranger's: its command line chooses no code to load, no file to write, and no file
-    // to read but the model's and the images'.
+    // The report may be a stranger's: its command line chooses no code to load and no file to write. It does
+    // choose what is read: the model and its card, the images, the suite and the mask.
     if let Some(library) = request.compute.library.take() {
         // In quotes, with control characters escaped.
         request.progress.warn(&format!(
             "--bundle: the report's command line names the library {library:?}, which is not loaded. If you trust it, set ORT_DYLIB_PATH"
         ));
     }
-    request.compute.memory = None;
     request.output = Output::default();
     request.run = LongRun { no_cache: request.run.no_cache, ..LongRun::default() };
     (request.images.targets, request.attack.surrogate) = (None, None);

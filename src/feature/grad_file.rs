@@ -4,7 +4,7 @@
 use crate::check;
 use crate::check::load::JITTER;
 use crate::data::Dataset;
-use crate::files::hex;
+use crate::files::{self, hex};
 use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
 use crate::model::joined::{Joined, NAMES};
@@ -21,6 +21,7 @@ use crate::shards::journal::named;
 use crate::{Error, Result, interrupt};
 use ndarray::ArrayView2;
 use onnx_grad::Graph;
+use onnx_grad::graph::{Apart, TensorData};
 use onnx_grad::operators::OPSET;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -66,7 +67,9 @@ pub fn run(request: &GradFile) -> Result<String> {
             request.file.display()
         )));
     }
-    refuse_inputs(&[("the model", path)], &[("-o", request.file.as_path())])?;
+    let card = request.reading.card.iter().map(|card| ("the file of --card", card.as_path()));
+    let inputs: Vec<_> = std::iter::once(("the model", path)).chain(card).collect();
+    refuse_inputs(&inputs, &[("-o", request.file.as_path())])?;
     let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), path)?;
     let to = Destination::open("-o", &request.file)?;
     machine::load(request.library.as_deref(), request.memory, Mode::Auto)?;
@@ -286,8 +289,36 @@ fn image(joined: &Joined, raw: bool) -> String {
     }
 }
 
-/// Writes the graph, weights of `limit` bytes or more beside it. Returns the files.
+/// Digits of the hash in the name of weights.
+const HASH: usize = 8;
+
+/// Writes the graph, weights of `limit` bytes or more beside it, and removes the weights of the graph that it
+/// replaces. Returns the files.
 fn write(graph: &Graph, limit: usize, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
+    let earlier = weights_of(path);
+    let written = write_new(graph, limit, to, path)?;
+    if let Some(earlier) = earlier.filter(|earlier| !written.contains(earlier)) {
+        // The graph is written, whatever becomes of this file.
+        let _ = std::fs::remove_file(earlier);
+    }
+    Ok(written)
+}
+
+/// The weights that an earlier run wrote beside the graph at `path`: the file that this graph names, and that
+/// is named as here.
+fn weights_of(path: &Path) -> Option<PathBuf> {
+    let start = format!("{}.", path.file_name()?.to_string_lossy());
+    let written = |data: &TensorData| {
+        let TensorData::External(range) = data else { return None };
+        let hash = range.location.strip_prefix(&start)?.strip_suffix(".data")?;
+        let is_hash = hash.len() == HASH && hash.bytes().all(|b| b.is_ascii_hexdigit());
+        is_hash.then(|| path.with_file_name(&range.location))
+    };
+    let bytes = files::read(path, files::LARGE).ok()?;
+    Apart::decode(bytes.into(), path).ok()?.data.iter().find_map(written)
+}
+
+fn write_new(graph: &Graph, limit: usize, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
     if graph.weight_bytes() < limit {
         to.write(&graph.encode())?;
         return Ok(vec![path.to_path_buf()]);
@@ -299,7 +330,7 @@ fn write(graph: &Graph, limit: usize, to: Destination, path: &Path) -> Result<Ve
         hash.update((weights.bytes.len() as u64).to_le_bytes());
         hash.update(&weights.bytes[..]);
     }
-    let beside = named(path, &format!("{}.data", &hex(&hash.finalize())[..8]));
+    let beside = named(path, &format!("{}.data", &hex(&hash.finalize())[..HASH]));
     let name = beside.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let weights = Destination::open("-o", &beside)?;
     let encoded = graph.encode_beside(&name);
@@ -374,22 +405,29 @@ mod tests {
     use onnx_grad::graph::Tensor;
     use std::collections::BTreeMap;
 
-    /// The process may end between the two files: the earlier graph then still has its own weights.
+    /// The process may end between the two files: the earlier graph then still has its own weights, since the
+    /// new ones have another name. In the end the earlier ones are removed, and no other file.
     #[test]
     fn a_graph_never_has_the_weights_of_another() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("g.onnx");
-        let written = |value: f32| {
+        let written = |value: f32, limit: usize| {
             let weights = Tensor::f32(&[512], &[value; 512]);
             let graph = Graph::new(Vec::new(), BTreeMap::from([("w".to_string(), weights)]));
-            let files = write(&graph, 0, Destination::open("-o", &path).unwrap(), &path).unwrap();
-            assert_eq!((files.len(), &files[0]), (2, &path));
-            files[1].clone()
+            let files = write(&graph, limit, Destination::open("-o", &path).unwrap(), &path).unwrap();
+            assert_eq!(files[0], path);
+            files.get(1).cloned()
         };
-        let first = written(1.0);
-        let before = std::fs::read(&first).unwrap();
-        assert_ne!(written(2.0), first);
-        assert_eq!(std::fs::read(&first).unwrap(), before);
-        assert_eq!(written(1.0), first);
+        let of_others = ["0123abcd.data", "data"].map(|ending| named(&path, ending));
+        of_others.iter().for_each(|file| std::fs::write(file, "").unwrap());
+        let first = written(1.0, 0).unwrap();
+        assert_eq!(written(1.0, 0).unwrap(), first);
+        assert!(first.exists());
+        let second = written(2.0, 0).unwrap();
+        assert_ne!(second, first);
+        assert!(second.exists() && !first.exists());
+        // With its weights in the graph itself.
+        assert_eq!(written(3.0, usize::MAX), None);
+        assert!(!second.exists() && of_others.iter().all(|file| file.exists()));
     }
 }

@@ -17,6 +17,9 @@ use crate::threat::{self, Objective};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
+/// The settings of a run, which `onnx_audit.ray` writes into the folder of its parts.
+const SETTINGS: &str = "run.json";
+
 /// The report of a part.
 struct Piece {
     /// Its file.
@@ -145,7 +148,7 @@ pub fn missing(folder: &Path) -> Result<String> {
             true => Embedded::read(file).ok().and_then(|read| read.part),
             false => Report::load(file).ok().and_then(|report| Some(report.part?.partition)),
         };
-        if found.is_none() {
+        if found.is_none() && file.file_name().is_none_or(|name| name != SETTINGS) {
             Mode::Auto
                 .note(&format!("{}: not the finished report of a part; it is left out", file.display()));
         }

@@ -18,8 +18,11 @@ use std::path::{Component, Path, PathBuf};
 /// The list in the folder. It is written last: a folder without it belongs to an audit that did not end.
 const LIST: &str = "attacked.csv";
 
-/// The file with the identity of the audit whose files are in the folder. It is written first.
-const RUN: &str = ".run";
+/// The file with the identity of the audit whose files are in the folder. It is written first. `cp FOLDER/*`
+/// and uploads of artifacts would leave a hidden file behind.
+const RUN: &str = "attacked.run";
+/// Its name in earlier versions.
+const HIDDEN_RUN: &str = ".run";
 
 /// The folder, and the names in it.
 pub struct AttackedFiles {
@@ -61,9 +64,8 @@ pub fn settle(request: &Request, suite: &Suite) -> Result<()> {
 
 /// Whether an audit wrote into the folder, or somebody else.
 fn has_files(folder: &Path) -> bool {
-    let others =
-        |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != RUN);
-    folder.read_dir().is_ok_and(|mut entries| entries.any(others))
+    let is_run = |entry: &std::fs::DirEntry| [RUN, HIDDEN_RUN].iter().any(|name| entry.file_name() == *name);
+    folder.read_dir().is_ok_and(|entries| entries.flatten().any(|entry| !is_run(&entry)))
 }
 
 impl AttackedFiles {
@@ -85,9 +87,10 @@ impl AttackedFiles {
     /// that is unknown.
     pub fn claim(&self, run: &Identity) -> Result<()> {
         let failed = |why: String| Error::usage(format!("--attacked-out {}: {why}", self.folder.display()));
-        let file = self.folder.join(RUN);
+        let (file, hidden) = (self.folder.join(RUN), self.folder.join(HIDDEN_RUN));
+        let read = |file: &Path| files::read_text(file, files::BY_HAND);
         let run = run.sha256()? + "\n";
-        match files::read_text(&file, files::BY_HAND) {
+        match read(&file).or_else(|_| read(&hidden)) {
             Ok(found) if found == run => return Ok(()),
             _ if !has_files(&self.folder) => {}
             found => {

@@ -61,7 +61,7 @@ pub fn resized_files(plan: &Plan, dataset: &Dataset, prep: &Preparation, progres
     let skipped = |why: &str| {
         let name = if dataset.classless { ROBUST_TOP1.label } else { ROBUST.label };
         progress.note(&wrap(&format!(
-            "{name} as a file is measured on images of the model's size instead of the files: {why}"
+            "{name} as an 8-bit file is measured on images of the model's size instead of the files: {why}"
         )));
         Ok(false)
     };

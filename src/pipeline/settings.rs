@@ -47,7 +47,8 @@ pub struct Settings {
 impl Settings {
     /// Combines them. Errors (exit code 2): any fault of the request, suite, card or output files.
     pub fn settle(request: &Request) -> Result<Settings> {
-        refuse_one_file_for_two(request)?;
+        let journal = request.run.journal.as_deref().map(|path| ("--journal", path));
+        refuse_one_file_for_two(outputs(request).into_iter().chain(journal))?;
         refuse_over_inputs(request)?;
         let targets = Target::open_all(&request.output.reports)?;
         let trials = report::open_trials(request.output.trials.as_deref())?;
@@ -85,12 +86,11 @@ impl Settings {
     }
 }
 
-/// Refuses two outputs with one file: only the last would remain, or none if one is the journal, which is
-/// removed in the end.
-fn refuse_one_file_for_two(request: &Request) -> Result<()> {
-    let journal = request.run.journal.as_deref().map(|path| ("--journal", path));
+/// Refuses two outputs with one file (exit code 2): only the last would remain, or none if one is the
+/// journal, which is removed in the end.
+pub fn refuse_one_file_for_two<'p>(outputs: impl IntoIterator<Item = Named<'p>>) -> Result<()> {
     let mut seen = std::collections::HashMap::new();
-    for (flag, path) in outputs(request).into_iter().chain(journal) {
+    for (flag, path) in outputs {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let place = folder
             .canonicalize()
@@ -107,14 +107,18 @@ fn refuse_one_file_for_two(request: &Request) -> Result<()> {
 /// A file with its name in messages: an output has its flag, an input is "the file of --data".
 pub type Named<'a> = (&'static str, &'a Path);
 
+/// The flag of the only file that may replace the baseline: it is not written if the gate fails.
+const SAVE_BASELINE: &str = "--save-baseline";
+
 /// The files that a request writes, without the journal.
 pub fn outputs(request: &Request) -> Vec<Named<'_>> {
     let reports = request.output.reports.iter().map(|path| ("-o", path.as_path()));
-    let others = [("--trials-out", &request.output.trials), ("--save-baseline", &request.output.baseline)];
+    let others = [("--trials-out", &request.output.trials), (SAVE_BASELINE, &request.output.baseline)];
     reports.chain(others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)))).collect()
 }
 
-/// The files that a request reads, except --trials and --baseline: an audit may replace an earlier report.
+/// The files that a request reads, except --baseline ([`refuse_over_inputs`]), and --trials: an audit may
+/// replace an earlier report.
 pub fn inputs(request: &Request) -> Vec<Named<'_>> {
     let Request { model, reading, images, attack, run, .. } = request;
     let all = [
@@ -133,7 +137,11 @@ pub fn inputs(request: &Request) -> Vec<Named<'_>> {
 
 /// Refuses to replace a file that the request reads (exit code 2).
 pub fn refuse_over_inputs(request: &Request) -> Result<()> {
-    refuse_inputs(&inputs(request), &outputs(request))
+    let mut outputs = outputs(request);
+    refuse_inputs(&inputs(request), &outputs)?;
+    outputs.retain(|(flag, _)| *flag != SAVE_BASELINE);
+    let baseline = request.gate.baseline.as_deref().map(|path| ("the file of --baseline", path));
+    refuse_inputs(baseline.as_slice(), &outputs)
 }
 
 /// Refuses outputs that would replace an input (exit code 2).
@@ -154,9 +162,9 @@ pub fn refuse_inputs(inputs: &[Named], outputs: &[Named]) -> Result<()> {
 /// [`Destination::open`].
 fn open_baseline(path: &Path) -> Result<Destination> {
     match path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
-        true => Destination::open("--save-baseline", path),
+        true => Destination::open(SAVE_BASELINE, path),
         false => Err(Error::usage(format!(
-            "--save-baseline {}: a baseline is a report in JSON. Name a file that ends in .json",
+            "{SAVE_BASELINE} {}: a baseline is a report in JSON. Name a file that ends in .json",
             path.display()
         ))),
     }
@@ -164,7 +172,7 @@ fn open_baseline(path: &Path) -> Result<Destination> {
 
 /// The journal: at the place that flags state, or beside a report.
 fn settle_journal(request: &Request) -> Result<Option<Journal>> {
-    let begun = |path: &Path| request.run.resume && path.is_file();
+    let begun = |path: &Path| (request.run.resume && path.is_file()).then(|| path.to_path_buf());
     let path = match &request.run.journal {
         Some(path) => Some(path.clone()),
         None => beside(&request.output.reports, begun)?,
@@ -273,7 +281,7 @@ fn refuse_partial_gate(request: &Request) -> Result<()> {
         ("--fail-under", !demands.fail_under.is_empty()),
         ("--fail-over", !demands.fail_over.is_empty()),
         ("--max-drop", !demands.max_drop.is_empty()),
-        ("--save-baseline", request.output.baseline.is_some()),
+        (SAVE_BASELINE, request.output.baseline.is_some()),
     ];
     match whole.iter().find(|(_, given)| *given && request.run.partition.is_some()) {
         Some((flag, _)) => Err(Error::usage(format!(

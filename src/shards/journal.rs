@@ -274,7 +274,7 @@ impl Journals {
     /// so that the request is left without. Error (exit code 2): it resumes, and has no place for journals.
     pub fn settle(request: &mut Request) -> Result<Journals> {
         let resume = std::mem::take(&mut request.run.resume);
-        let begun = |base: &Path| resume && named(base, "1").is_file();
+        let begun = |base: &Path| Some(named(base, "1")).filter(|first| resume && first.is_file());
         let base = match request.run.journal.take() {
             Some(path) => Some(path),
             None => beside(&request.output.reports, begun)?,
@@ -310,18 +310,19 @@ impl Journals {
     }
 }
 
-/// The journal beside a report: the one that an earlier process has `begun`, or that of the first report.
-/// Error (exit code 2): several were begun.
-pub fn beside(reports: &[PathBuf], begun: impl Fn(&Path) -> bool) -> Result<Option<PathBuf>> {
+/// The journal beside a report: the one that an earlier process has begun, or that of the first report.
+/// `begun` returns the file of a journal if it was begun. Error (exit code 2): several were.
+pub fn beside(reports: &[PathBuf], begun: impl Fn(&Path) -> Option<PathBuf>) -> Result<Option<PathBuf>> {
     let all = || reports.iter().map(|path| named(path, "journal"));
-    let mut found = all().filter(|path| begun(path));
+    let mut found = all().filter_map(|path| Some((begun(&path)?, path)));
     match (found.next(), found.next()) {
-        (Some(one), Some(other)) => Err(Error::usage(format!(
-            "--resume: {} and {} are both there. Name the one to continue from with --journal",
-            one.display(),
-            other.display()
+        (Some((file, path)), Some((other, _))) => Err(Error::usage(format!(
+            "--resume: {} and {} are both there. Name the one to continue from, such as --journal {}",
+            file.display(),
+            other.display(),
+            path.display()
         ))),
-        (found, _) => Ok(found.or_else(|| all().next())),
+        (found, _) => Ok(found.map(|(_, path)| path).or_else(|| all().next())),
     }
 }
 

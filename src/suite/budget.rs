@@ -43,28 +43,21 @@ impl Suite {
             ))
         })?;
         let from = self.proportion(usual);
-        // A step along losses alone is hardly more than random: T of them go about √T·α, and not T·α. Of the α
-        // from 0.08 ε to 0.4 ε that were tried, those from 0.15 ε to 0.3 ε left the least ARS on both bundled
-        // models (suite `nes`, L2, ε 1 for plain.onnx and 3 for hardened.onnx, 32 moves, 24 queries).
-        let (share, moves) = match self.search.population {
-            Some(images) if steps < images => {
-                return Err(Error::usage(format!(
-                    "schedule {} moves once for every {images} images that it tries, and {steps} steps try {steps}: state \
-                     `steps` of at least {images}, or --steps",
-                    self.search.name
-                )));
-            }
-            Some(images) => (6.0, steps / images),
-            None => (2.5, steps),
-        };
+        if let Some(images) = self.search.population
+            && steps < images
+        {
+            return Err(Error::usage(format!(
+                "schedule {} moves once for every {images} images that it tries, and {steps} steps try {steps}: state \
+                 `steps` of at least {images}, or --steps",
+                self.search.name
+            )));
+        }
         let alpha = match (self.alpha, from) {
             (Some(Alpha::Size(alpha)), _) => alpha,
             (Some(Alpha::Share(share)), _) => share * eps,
             (_, Some(from)) => from.alpha_at(eps),
             (Some(Alpha::For { size, .. }), None) => size,
-            // With this step size an image can reach the boundary and still change direction (Madry et al.,
-            // ICLR 2018).
-            (None, None) => (share * eps / moves as f32).min(eps),
+            (None, None) => self.search.usual_alpha(eps, steps).min(eps),
         };
         self.refuse_long_steps(alpha, eps)?;
         let plan = Plan {

@@ -44,7 +44,10 @@ impl Stage {
             ("inspect", "inspect model.onnx".into()),
             ("embed", "embed model.onnx --data data -o out.parquet".into()),
             ("grad", "grad model.onnx -o out.onnx".into()),
-            ("doctor", format!("doctor model.onnx --only eight-bit --steps 2 -o doctor.json {data}")),
+            (
+                "doctor",
+                format!("doctor model.onnx --suite ars --only eight-bit --steps 2 -o doctor.json {data}"),
+            ),
             ("compare", format!("compare model.onnx model.onnx {data} --steps 2 --strong-sample off")),
             ("geometry", format!("geometry model.onnx {data} --steps 2")),
             ("sweep", format!("sweep model.onnx --over steps=1,2 {data} --strong-sample off")),
@@ -99,8 +102,8 @@ impl Stage {
     }
 
     fn read(&self, key: &str, check: &str, more: &[&str]) -> (String, String) {
-        let line =
-            "doctor model.onnx --data data --max-queries 2 --steps 2 --only eight-bit -q -o doctor.json";
+        let line = "doctor model.onnx --suite ars --data data --max-queries 2 --steps 2 --only eight-bit -q \
+                    -o doctor.json";
         run(&self.0, [&words(line), more].concat());
         let json = self.0.json("doctor.json");
         let text = |key: &str| finding(&json, check)[key].as_str().unwrap().to_string();

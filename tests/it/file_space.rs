@@ -355,7 +355,12 @@ fn the_ladder_says_which_files_it_is_about() {
         assert_eq!(text.contains("| 0.5/255 |"), sizes.contains(&0.5), "{text}");
         // What the columns are.
         folder.note(text.lines().find(|line| line.contains(", in %;")).unwrap());
-        (text.contains("| as a file |"), page.contains("Dashed: the same in the file."), same, sizes)
+        (
+            text.contains("| the same in the file |"),
+            page.contains("Dashed: the same in the file."),
+            same,
+            sizes,
+        )
     };
     let gate = ["gate", "r.json", "--fail-under", "robust_r1@0.5/255=0"];
     let (column, curve, _, sizes) = ladder("");
@@ -426,7 +431,7 @@ fn the_file_column_says_why_it_is_not_about_files() {
         let line = "model.onnx --data photos --eps 8/255 --max-queries 3 --no-cache -o r.json";
         let err = run(&folder, words(line)).ended(0).err;
         assert!(folder.json("r.json")["suite"]["file_column"].is_null());
-        let mut lines = err[err.find("robust R@1 as a file").expect("a note")..].lines();
+        let mut lines = err[err.find("robust R@1 as an 8-bit file").expect("a note")..].lines();
         // Its further lines are indented.
         let first = lines.next().unwrap().to_string();
         one_line(&lines.take_while(|line| line.starts_with(' ')).fold(first, |all, line| all + line))

@@ -180,7 +180,7 @@ fn attacked_files_of_another_audit_are_refused() {
     std::fs::remove_file(dir.join("out/attacked.csv")).unwrap();
     resumed("-o a.json").ended(0);
     assert_eq!(dir.text("out/attacked.csv"), list);
-    std::fs::remove_file(dir.join("out/.run")).unwrap();
+    std::fs::remove_file(dir.join("out/attacked.run")).unwrap();
     says(&resumed("-o a.json").ended(2).err, &["its files are of an unknown audit"]);
     // A folder that only an interrupted audit claimed is as good as new.
     dir.write("new/.run", "another\n");

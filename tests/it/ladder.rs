@@ -114,7 +114,7 @@ fn a_ladder_in_the_euclidean_ball() {
     let rungs = found.scores.robust_r1.as_ref().unwrap().ladder.as_ref().unwrap();
     assert!(rungs.rungs.iter().all(|rung| rung.as_file.is_none()));
     assert!(rungs.rungs[0].r1 < rungs.rungs[5].r1, "{rungs:?}");
-    assert!(!rendered(&found, "md").contains("as a file"));
+    assert!(!rendered(&found, "md").contains("as an 8-bit file"));
     let as_file = Quantity::find("robust_r1_file@2/255").unwrap();
     assert_eq!(as_file.value(&found), None);
     says(&as_file.beside_ladder(&found).unwrap(), &["in the norm linf only, and this audit's is l2"]);

@@ -251,6 +251,8 @@ fn help_shows_the_flags_that_a_command_takes() {
                 "--sample" => &["--max-queries", "4"][..],
                 "--hub-class" => &["--suite", "hub"],
                 "--threshold" => &["--suite", "threshold"],
+                // The strong search has steps of its own.
+                "--steps" | "--alpha" if command == "doctor" => &["--suite", "ars"],
                 _ => &[],
             };
             let mut run = program(dir.path());

@@ -2,6 +2,7 @@
 //! of random shapes and attributes, points away from kinks, tolerance 1e-3. Each file has the cases of a
 //! family of rules.
 
+mod activations;
 mod case;
 #[path = "../common/mod.rs"]
 mod common;
@@ -9,6 +10,7 @@ mod conv;
 mod elementwise;
 mod fourier;
 mod index;
+mod limits;
 mod linear;
 mod norm;
 mod pool;

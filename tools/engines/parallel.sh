@@ -12,12 +12,17 @@ gallery=$AUDIT_OUT/gallery.parquet
 # Flags are words without blanks.
 read -ra images <<<"${AUDIT_IMAGES:-}"; read -ra flags <<<"${AUDIT_FLAGS:-}"
 mkdir -p "$AUDIT_OUT"
+if [ "$AUDIT_MODEL" -ef "$AUDIT_OUT" ]; then
+    echo "parallel.sh: AUDIT_OUT is the folder of the model, $AUDIT_MODEL. Name another AUDIT_OUT, such as $AUDIT_OUT/out" >&2
+    exit 2
+fi
 # Parts of another model, or with other flags, would be merged as if they were of this run.
 if command -v sha256sum >/dev/null; then hash() { sha256sum; }; else hash() { shasum -a 256; }; fi
 settings=$(
     audit --version | sed -n 1p
-    # The model may be a folder, or have its card and its weights beside it.
-    find -L "$AUDIT_MODEL" "${AUDIT_MODEL%.onnx}.yaml" "$AUDIT_MODEL"[._]data -type f 2>/dev/null | LC_ALL=C sort |
+    # The model may be a folder, also one that holds AUDIT_OUT, or have its card and its weights beside it.
+    find -L "$AUDIT_MODEL" "${AUDIT_MODEL%.onnx}.yaml" "$AUDIT_MODEL"[._]data \
+        -samefile "$AUDIT_OUT" -prune -o -type f -print 2>/dev/null | LC_ALL=C sort |
         while IFS= read -r file; do hash <"$file"; done
     printf '%s\n' "images: ${AUDIT_IMAGES:-}" "flags: ${AUDIT_FLAGS:-}" "parts: $AUDIT_PARTS"
 )

@@ -86,8 +86,25 @@ fn normal(random: &mut Random) -> f32 {
 }
 
 /// Noise for an image of shape [C, H, W], from normal numbers: one for each pixel, or where a side is larger
-/// than 64 pixels 32 × 32 for each channel, enlarged.
-pub fn noise([c, h, w]: [usize; 3], normal: &mut dyn FnMut() -> f32) -> Vec<f32> {
+/// than 64 pixels 32 × 32 for each channel, enlarged by bilinear interpolation.
+pub fn noise(shape: [usize; 3], normal: &mut dyn FnMut() -> f32) -> Vec<f32> {
+    drawn(shape, normal, enlarge)
+}
+
+/// [`noise`] that is enlarged to blocks of equal pixels, as in robrank.
+pub fn noise_of_blocks(shape: [usize; 3], normal: &mut dyn FnMut() -> f32) -> Vec<f32> {
+    drawn(shape, normal, |small, h, w, out| {
+        for y in 0..h {
+            out.extend((0..w).map(|x| small[y * COARSE / h * COARSE + x * COARSE / w]));
+        }
+    })
+}
+
+fn drawn(
+    [c, h, w]: [usize; 3],
+    normal: &mut dyn FnMut() -> f32,
+    enlarge: impl Fn(&[f32], usize, usize, &mut Vec<f32>),
+) -> Vec<f32> {
     if h.max(w) <= FINE {
         return (0..c * h * w).map(|_| normal()).collect();
     }
@@ -161,6 +178,20 @@ mod tests {
         // Row 3 lies at 3.5·4/9 − ½ = 19/18, column 6 at 6.5·0.4 − ½ = 2.1.
         assert!((one[3 * 80 + 6] - (17.0 / 18.0) * 0.9).abs() < 1e-6);
         assert!(one[72 * 80..].iter().all(|v| *v == 0.0), "channels are apart");
+    }
+
+    /// Of 64 × 96 pixels, two rows and three columns have one number.
+    #[test]
+    fn blocks_of_large_images_have_one_number() {
+        let mut drawn = 0.0;
+        let mut next = || {
+            drawn += 1.0;
+            drawn
+        };
+        let found = noise_of_blocks([1, 64, 96], &mut next);
+        for (i, v) in found.iter().enumerate() {
+            assert_eq!(*v, (1 + i / 96 / 2 * 32 + i % 96 / 3) as f32, "pixel {i}");
+        }
     }
 
     /// Up to 64 pixels there is a number for each, as drawn.

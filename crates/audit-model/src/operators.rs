@@ -106,7 +106,8 @@ fn class_name(class: Class) -> (&'static str, &'static str) {
         Class::Exact => (
             "exact",
             "the operator's derivative, and at kinks the value that PyTorch takes. A Clip of the image takes that of clamp, 1 at its bounds, \
-             and any other that of hardtanh, 0",
+             and any other that of hardtanh, 0. Of equal values, MaxPool takes the first. GlobalMaxPool, ReduceMax and ReduceMin divide the \
+             gradient among them, as amax does; adaptive_max_pool2d, which is exported as GlobalMaxPool too, would take the first",
         ),
         Class::StraightThrough => {
             ("straight-through", "the derivative without the rounding. The report names the nodes")

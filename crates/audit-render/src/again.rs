@@ -15,8 +15,8 @@ use std::path::Path;
 pub enum About {
     /// How the model is read, and what runs it.
     Model,
-    /// The library that is loaded, which is code. A report may be a stranger's: no command that it advises
-    /// repeats the flag.
+    /// The library that is loaded, which is code. A report may be a stranger's: only the audit that made it
+    /// advises commands that repeat the flag.
     Library,
     /// The images, and what else every run on them needs.
     Images,
@@ -116,12 +116,14 @@ pub(super) struct Again<'r> {
     flags: Vec<(About, Vec<String>)>,
     /// File names that no command may write to.
     taken: Vec<String>,
+    /// Whether the command line is the user's own, so that commands load the library that it names.
+    own: bool,
 }
 
 impl<'r> Again<'r> {
     /// `None` if the report doesn't state the command line of one audit: it was merged from parts, or is a
-    /// baseline.
-    pub fn of(report: &'r Report) -> Option<Again<'r>> {
+    /// baseline. `own`: whether the user gave this command line.
+    pub fn of(report: &'r Report, own: bool) -> Option<Again<'r>> {
         // No page shows control characters as they are.
         let line = report.command.as_deref().filter(|line| !line.contains(char::is_control))?;
         let line = words(line);
@@ -137,15 +139,16 @@ impl<'r> Again<'r> {
         }
         let rest: Vec<String> = rest.cloned().collect();
         let (flags, others) = sorted(&rest);
-        let own = flags.iter().flat_map(|(_, words)| words);
-        let own = own.map(|word| word.split_once('=').map_or(word.as_str(), |(_, value)| value));
-        let paths = own.chain([report.model.path.as_str()]).map(|path| file_name(path).to_lowercase());
+        let values = flags.iter().flat_map(|(_, words)| words);
+        let values = values.map(|word| word.split_once('=').map_or(word.as_str(), |(_, value)| value));
+        let paths = values.chain([report.model.path.as_str()]).map(|path| file_name(path).to_lowercase());
         let taken = paths.collect();
-        others.iter().any(names).then_some(Again { report, flags, taken })
+        others.iter().any(names).then_some(Again { report, flags, taken, own })
     }
 
     fn flags(&self, kinds: &[About]) -> Vec<String> {
-        chosen(&self.flags, kinds)
+        let library = self.own.then_some(About::Library);
+        chosen(&self.flags, &kinds.iter().copied().chain(library).collect::<Vec<_>>())
     }
 
     fn command(&self, before: &[&str], after: Vec<String>) -> String {

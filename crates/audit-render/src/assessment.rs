@@ -48,12 +48,21 @@ pub type ReferenceRow = (String, [String; 3]);
 
 /// The verdict on a report. Errors: the published rows can't be read.
 pub fn assess(report: &Report) -> Result<Assessment> {
+    assess_for(report, false)
+}
+
+/// The verdict for the user whose audit made the report: next steps load the library of its command line.
+pub fn assess_own(report: &Report) -> Result<Assessment> {
+    assess_for(report, true)
+}
+
+fn assess_for(report: &Report, own: bool) -> Result<Assessment> {
     let spans = spans()?;
     let (standing, headline, mut reasons) = stand(report, &spans);
     if masked(report) {
         reasons.push("The model masks its gradient, so that scores of attacks along it are invalid".into());
     }
-    Ok(Assessment { standing, headline, reasons, next: next(report, standing)? })
+    Ok(Assessment { standing, headline, reasons, next: next(report, standing, own)? })
 }
 
 /// The verdict if the numbers are valid; if not, an alarm says why. Errors: as [`assess`].
@@ -378,8 +387,8 @@ pub type NextStep = (String, Option<String>);
 
 /// What to do next. Each command can be pasted and run; a step that needs another program, or files that are
 /// not there yet, is a sentence.
-fn next(report: &Report, standing: Standing) -> Result<Vec<NextStep>> {
-    let mut again = Again::of(report);
+fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>> {
+    let mut again = Again::of(report, own);
     let has = |of: &reason::Reason| report.warnings.iter().any(|w| of.made(w));
     let say = |text: &str| (text.to_string(), None);
     // A report without the command line of its audit names the command, or the flag.

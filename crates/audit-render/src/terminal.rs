@@ -1,7 +1,7 @@
 //! The report on a terminal. Its width is that of COLUMNS, else of the terminal, up to a limit, or 80 without
 //! a terminal. On a terminal it has colours, unless NO_COLOR is set.
 
-use super::assessment::{Standing, assess, beside_alarm};
+use super::assessment::{Standing, assess_own, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
 use super::sections::{Content, Medium, SECTIONS};
 use super::view::{
@@ -107,8 +107,8 @@ pub fn elsewhere(files: &[String]) -> String {
     }
 }
 
-/// A report in at most 20 lines: what was audited, the first numbers, the ladder, findings, the next step
-/// and, last, the verdict. `rest` says where everything else is.
+/// The report of an audit that just ended, in at most 20 lines: what was audited, the first numbers, the
+/// ladder, findings, the next step and, last, the verdict. `rest` says where everything else is.
 pub fn brief(report: &Report, rest: &str) -> String {
     brief_with(report, rest, width(), Paint::detect())
 }
@@ -128,7 +128,7 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     lines.extend(facts(report).iter().map(|text| wrap(&capital(text))));
 
     let mut last = Vec::new();
-    let assessed = assess(report);
+    let assessed = assess_own(report);
     let next = assessed
         .iter()
         .flat_map(|found| &found.next)

@@ -132,17 +132,17 @@ pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) 
 /// their own, if they were measured and others were attacked too.
 pub fn ladder(report: &Report) -> Option<Grid> {
     let of = report.scores.robust()?.ladder.as_ref()?;
-    let files = file_column(report).is_some();
+    let files = file_column(report);
     let rows = of.rungs.iter().map(|rung| {
         let numbers = Quantity::at_rung(report, rung);
         let at = size(&report.suite.norm, f64::from(rung.eps), 2);
         let cells =
             |row: Row| [row.cell(), row.spread().filter(|_| row.value.is_some()).unwrap_or(DASH.into())];
-        let shown = numbers.iter().take(if files { numbers.len() } else { 1 });
+        let shown = numbers.iter().take(if files.is_some() { numbers.len() } else { 1 });
         std::iter::once(at).chain(shown.flat_map(|number| cells(number.row(report)))).collect()
     });
-    let head = ["ε", Quantity::robust(report).label, "95 %", "as a file", "95 %"];
-    Some(Grid::new(if files { &head[..] } else { &head[..3] }, &[], rows))
+    let head = ["ε", Quantity::robust(report).label, "95 %", files.unwrap_or_default(), "95 %"];
+    Some(Grid::new(if files.is_some() { &head[..] } else { &head[..3] }, &[], rows))
 }
 
 /// Whether the attacked images are files, so that every number is about files.
@@ -150,8 +150,7 @@ pub fn in_files(report: &Report) -> bool {
     report.suite.space == Space::File
 }
 
-/// The name of robust R@1 as a file, where it stands below robust R@1; `None` if the report has none of its
-/// own.
+/// The name of robust R@1 of files, beside or below robust R@1; `None` if the report has none of its own.
 pub fn file_column(report: &Report) -> Option<&'static str> {
     let rungs = &report.scores.robust()?.ladder.as_ref()?.rungs;
     let measured = !in_files(report) && rungs.iter().any(|rung| rung.as_file.is_some());
@@ -163,20 +162,19 @@ pub fn file_column(report: &Report) -> Option<&'static str> {
 
 /// What the columns of [`ladder`] are, in words without a full stop.
 pub fn about_ladder(report: &Report) -> String {
-    let of_files = match (report.suite.space, report.suite.file_column) {
-        (Space::File, _) => "of the changed files, each at its own size. Below 1/255 no file differs",
-        (Space::Input, _) if file_column(report).is_none() => "",
-        (Space::Input, Space::File) => {
-            "as a file: the photograph itself is changed, at its own size and by at most ε, and measured from the saved file. \
+    let of_files = match (in_files(report), file_column(report), report.suite.file_column) {
+        (true, ..) => "; of the changed files, each at its own size. Below 1/255 no file differs".into(),
+        (false, None, _) => String::new(),
+        (false, Some(name), Space::File) => format!(
+            "; {name}: the photograph itself is changed, at its own size and by at most ε, and measured from the saved file. \
              The resize does not enlarge a change, but for rounding and the negative weights of bicubic, so this number is \
              hardly ever lower. Below 1/255 no file differs"
-        }
-        (Space::Input, Space::Input) => {
-            "as a file: the same for attacked images with whole grey levels, as an 8-bit file has, at the model's input size. Below 1/255 there \
-             is no such image. --space file attacks photographs at their own size"
-        }
+        ),
+        (false, Some(name), Space::Input) => format!(
+            "; {name}: of attacked images with whole grey levels, at the model's input size. Below 1/255 there is no such image. \
+             --space file attacks photographs at their own size"
+        ),
     };
-    let of_files = if of_files.is_empty() { String::new() } else { format!("; {of_files}") };
     format!("{} by {}, in %{of_files}", Quantity::robust(report).label, bounded(report))
 }
 

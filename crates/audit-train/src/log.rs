@@ -53,7 +53,7 @@ impl LogWriter {
     /// Errors (exit code 2): it is shorter than that, or another run is writing it.
     pub fn open(path: &Path, keep: Option<u64>) -> Result<LogWriter> {
         if let Some(expected) = keep {
-            let found = fs::metadata(path).map_or(0, |file| file.len());
+            let found = length(path);
             refuse_if!(
                 found < expected,
                 "--resume: the log {} is missing or cut off: expected at least {expected} bytes, found {found}. Restore it, or \
@@ -100,6 +100,11 @@ impl LogWriter {
             .write_all(text.as_bytes())
             .map_err(|e| Error::internal(format!("can't write the log {}: {e}", self.path.display())))
     }
+}
+
+/// Length of a log in bytes; 0 if it is missing.
+pub fn length(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |file| file.len())
 }
 
 /// Reads a log. Error (exit code 2): the file isn't one.

@@ -401,13 +401,23 @@ fn refuse_unfinished(files: &RunFiles) -> Result<()> {
         Error { message, ..e }
     })?;
     let (step, steps) = (saved.state.step, saved.settings.steps);
+    // A run that trained all steps and wrote its model has ended too, if only its log was removed.
+    let done = step == steps && files.model.exists() && !files.log.exists();
+    if step == 0 || done {
+        return Ok(());
+    }
     refuse_if!(
-        step > 0,
+        log::length(&files.log) < saved.state.log_bytes,
+        "{} is of a run after {step} of {steps} steps, whose log {} is missing or cut off, so that --resume can't continue it. \
+         Restore the log, name another --out, or remove the checkpoint to start anew",
+        path.display(),
+        files.log.display()
+    );
+    Err(Error::usage(format!(
         "{} is of an unfinished run, after {step} of {steps} steps. Add --resume to continue it, name another --out, or remove \
          it to start anew",
         path.display()
-    );
-    Ok(())
+    )))
 }
 
 /// Origin of a model, for its card.

@@ -118,6 +118,21 @@ fn a_run_has_its_model_before_its_log_says_that_it_is_done() {
 }
 
 #[test]
+fn a_run_without_its_log_is_not_told_to_resume() {
+    let stage = Stage::new();
+    stage.train("").unwrap();
+    let log = stage.out.with_extension("jsonl");
+    // All steps are trained, and the model is there.
+    fs::remove_file(&log).unwrap();
+    stage.train("").unwrap();
+    // Nothing tells whether this one ended.
+    stage.kill();
+    fs::write(&log, "").unwrap();
+    stage.refused("", "m.jsonl is missing or cut off, so that --resume can't continue it");
+    stage.refused("--resume", "m.jsonl is missing or cut off");
+}
+
+#[test]
 fn two_runs_never_write_the_same_log() {
     let stage = Stage::new();
     stage.train("").unwrap();

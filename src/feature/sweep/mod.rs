@@ -222,14 +222,17 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
     let mut surrogate = embedded.open_surrogate(&request)?;
     let (mut done, mut first) = (Vec::new(), None);
     let mut strong = StrongOutcomes::default();
+    // The sample follows the seed, as the trials do. --sample correct ranks queries to draw it.
+    let mut sample = (request.seed, embedded.queries.clone());
     for (i, (place, seed, numbers, setup)) in points.into_iter().enumerate() {
         request.progress.note(&format!("point {} of {}: {}", i + 1, grid.places.len(), grid.named(place)));
         let (mut journal, resume) = journals.open(i + 1)?;
         let mut request = request.clone();
         (request.run.resume, request.seed) = (resume, seed);
-        // The sample follows the seed, as the trials do.
-        let queries = selection::queries(&request, &setup.suite, &embedded.context.gallery)?;
-        let chosen = selection::choose(&request, &setup, &embedded.context, &queries)?;
+        if seed != sample.0 {
+            sample = (seed, selection::queries(&request, &setup.suite, &embedded.context.gallery)?);
+        }
+        let chosen = selection::choose(&request, &setup, &embedded.context, &sample.1)?;
         let lent = surrogate.as_mut().map(SurrogateModel::lend);
         let planned = Planned::new(&request, &mut embedded, &setup, lent, chosen);
         let attacked = planned.attack(&request, &mut journal, &strong.of(&setup.plan), false)?;

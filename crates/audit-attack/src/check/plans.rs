@@ -108,7 +108,7 @@ pub(super) fn alone(plan: &Plan) -> Plan {
 /// The plan of an attack that may turn an image into any other; `widest` is the largest distance between two.
 fn without_bounds(plan: &Plan, widest: f32) -> Plan {
     let steps = 4 * plan.steps;
-    let alpha = plan.alpha.max(2.5 * widest / steps as f32);
+    let alpha = plan.alpha.max(plan.search.usual_alpha(widest, steps));
     Plan { eps: widest, mask: None, steps, alpha, ..plan.clone() }
 }
 
@@ -130,16 +130,20 @@ pub(super) fn restarts(plan: &Plan, _: f32) -> Vec<Attack> {
 }
 
 /// Step sizes are in grey levels if ε bounds pixels. For L2 lengths, for the large changes of a patch, and if
-/// ε itself is only a few grey levels, they are shares of ε. The last of the plans has adaptive steps.
+/// ε itself is only a few grey levels, they are shares of ε. The last of the plans has adaptive steps; a
+/// search of populations has none.
 pub(super) fn step_size(plan: &Plan, _: f32) -> Vec<Attack> {
     let by_eps = shares_of_eps(plan);
     let plan = alone(plan);
+    let population = plan.search.population.is_some();
+    let search = if population { plan.search } else { &crate::PGD };
+    let moves = plan.search.moves(plan.steps);
     let fixed = STEP_SIZES.map(|n| {
-        let alpha = if by_eps { n * plan.eps / plan.steps as f32 } else { n / 255.0 };
-        Plan { alpha, search: &crate::PGD, ..plan.clone() }
+        let alpha = if by_eps { n * plan.eps / moves as f32 } else { n / 255.0 };
+        Plan { alpha, search, ..plan.clone() }
     });
-    let adaptive = Plan { search: &crate::APGD, ..plan.clone() };
-    searches(fixed.into_iter().chain([adaptive]))
+    let adaptive = (!population).then(|| Plan { search: &crate::APGD, ..plan.clone() });
+    searches(fixed.into_iter().chain(adaptive))
 }
 
 /// Step sizes of [`step_size`], in grey levels or in shares of ε.
@@ -150,8 +154,10 @@ pub(super) fn shares_of_eps(plan: &Plan) -> bool {
     !plan.ball.is_box || plan.mask.is_some() || plan.eps < PUBLISHED_EPS
 }
 
+/// Of a population, one move.
 pub(super) fn one_step(plan: &Plan, _: f32) -> Vec<Attack> {
-    searches([Plan { steps: 1, restarts: 0, ..alone(plan) }])
+    let (steps, alpha) = plan.search.population.map_or((1, plan.alpha), |images| (images, plan.eps));
+    searches([Plan { steps, alpha, restarts: 0, ..alone(plan) }])
 }
 
 /// Half of ε, and twice ε unless nothing lies beyond ε.
@@ -216,6 +222,25 @@ mod tests {
         assert_eq!(of(&["transfer", "eight-bit"]), steps(32));
         // 100 images without a gradient.
         assert_eq!(of(&["noise"]), Amount { usual: 192 + 200, most: 192 + 200 });
+    }
+
+    /// By hand: 12,800 images make 128 moves. An image that may go anywhere, over a distance of 1, takes steps
+    /// of 6/128.
+    #[test]
+    fn a_population_is_examined_by_its_moves() {
+        let nes = Plan { search: &crate::search::POPULATION_NES, steps: 3200, ..plan() };
+        let of = |attacks: Vec<Attack>| {
+            let each = attacks.into_iter().map(|attack| match attack {
+                Attack::Search(plan) => (plan.search.name, plan.steps, plan.alpha),
+                other => panic!("{other:?}"),
+            });
+            each.collect::<Vec<_>>()
+        };
+        assert_eq!(of(unbounded(&nes, 1.0)), [("population", 12_800, 6.0 / 128.0)]);
+        assert_eq!(of(one_step(&nes, 1.0)), [("population", 100, nes.eps)]);
+        let lengths = Plan { eps: 0.01, ..nes.clone() };
+        assert_eq!(of(step_size(&lengths, 1.0)), STEP_SIZES.map(|n| ("population", 3200, n * 0.01 / 32.0)));
+        assert_eq!(of(step_size(&plan(), 1.0)).len(), STEP_SIZES.len() + 1);
     }
 
     /// A single step of ε is one search, also beside the strong search for R1: 2 rounds of 3 passes.

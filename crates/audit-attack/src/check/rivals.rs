@@ -429,7 +429,7 @@ pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
 
 pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
     let how = |n: f32| match plans::shares_of_eps(p.plan) {
-        true => format!("steps of {n} ε/{}", p.plan.steps),
+        true => format!("steps of {n} ε/{}", p.plan.search.moves(p.plan.steps)),
         false => format!("steps of {n}/255"),
     };
     let names: Vec<String> = STEP_SIZES.map(how).into_iter().chain(["adaptive steps".into()]).collect();

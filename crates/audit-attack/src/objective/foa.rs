@@ -29,7 +29,8 @@ pub const MANY: Objective =
 pub const PAIR_KEPT: Objective = Objective {
     facts: &facts::FOA_PAIR_KEPT,
     measure: &measure::ORDER_AND_KEPT,
-    loss: |context, _, trial| spqa::keeping(context, trial, swapped(trial), true),
+    // The released code sets ξ before the attack, and leaves it so for two targets.
+    loss: |context, form, trial| spqa::keeping(context, trial, swapped(trial), form == Form::Corrected),
     ..PAIR
 };
 /// Puts 5 images in another order, and keeps other images.
@@ -49,9 +50,8 @@ const BASE: Objective = Objective {
     ..usual(&facts::FOA_FIVE)
 };
 
-/// The published code leaves ξ at 1 for more than two targets.
-fn keeping<'a>(context: &'a AttackContext, form: Form, trial: &Trial) -> Loss<'a> {
-    spqa::keeping(context, trial, ordered(trial), form == Form::Corrected)
+fn keeping<'a>(context: &'a AttackContext, _: Form, trial: &Trial) -> Loss<'a> {
+    spqa::keeping(context, trial, ordered(trial), true)
 }
 
 /// Draws `m` distinct images of the nearest 1 %, in a random order.

@@ -31,12 +31,8 @@ pub const GTT: Objective = Objective {
     ..usual(&facts::GTT)
 };
 
-/// A loss is below 0 only if an image is nearer by this share of the distance, so that rounding doesn't
-/// decide.
-const CLEARLY: f64 = 1e-6;
-
 /// d of the nearest image but [`TOP`]` − 1`, without the target, − d(target). Below 0 the target has left the
-/// first [`TOP`].
+/// first [`TOP`], by more than rounding.
 pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
     let gallery = &context.gallery;
     let targets = trial.targets.clone();
@@ -50,7 +46,8 @@ pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, _: Option<
             near.select_nth_unstable_by(TOP - 1, |&a, &b| d[a].total_cmp(&d[b]).then(a.cmp(&b)));
         weights[last] += 1.0;
         weights[target] -= 1.0;
-        f64::from(d[last]) * (1.0 + CLEARLY) - f64::from(d[target])
+        let far = f64::from(d[last]);
+        far + gallery.rounding(last, far) - f64::from(d[target])
     }))
 }
 

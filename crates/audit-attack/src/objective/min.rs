@@ -67,7 +67,7 @@ fn nearer<'a>(gallery: &'a Gallery, trial: &Trial) -> Loss<'a> {
         let (Some(target), Some(other)) = (nearest_of(d, &of_class), nearest_of(d, &others)) else {
             return 0.0;
         };
-        let far = f64::from(d[target]) * f64::from(1.0 + r1::CLEARLY);
+        let far = f64::from(d[target]) + gallery.rounding(target, f64::from(d[target]));
         let mut sum = 0.0;
         for &i in others.iter().filter(|&&i| i == other || f64::from(d[i]) <= far) {
             weights[i] = -1.0;

@@ -20,12 +20,9 @@ pub const R1: Objective = Objective {
     ..usual(&facts::R1)
 };
 
-/// A loss is below 0 only if the other class is nearer by this share of the distance, so that rounding
-/// doesn't decide.
-pub(super) const CLEARLY: f32 = 1e-6;
-
-/// min over incorrect images of d − min over correct images of d. Below 0 the query is wrong. With `class` (a
-/// label) only images of that class count as incorrect: the loss of a targeted attack.
+/// min over incorrect images of d − min over correct images of d. Below 0 the query is wrong, by more
+/// than rounding. With `class` (a label) only images of that class count as incorrect: the loss of a targeted
+/// attack.
 pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Option<usize>) -> Loss<'a> {
     let gallery = &context.gallery;
     let own = (trial.objective.correct)(gallery, trial);
@@ -35,7 +32,8 @@ pub fn margin<'a>(context: &'a AttackContext, _: Form, trial: &Trial, class: Opt
         let (Some(near), Some(other)) = (nearest_of(d, &own), nearest_of(d, &others)) else { return 0.0 };
         weights[other] = 1.0;
         weights[near] = -1.0;
-        f64::from(d[other]) * f64::from(1.0 + CLEARLY) - f64::from(d[near])
+        let far = f64::from(d[other]);
+        far + gallery.rounding(other, far) - f64::from(d[near])
     }))
 }
 

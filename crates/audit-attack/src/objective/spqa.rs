@@ -34,17 +34,24 @@ fn loss<'a>(context: &'a AttackContext, trial: &Trial, aim: Aim) -> Loss<'a> {
 }
 
 /// `main` + ξ·(QA+ loss of the kept images). The loss s of the kept images sets ξ = min(exp(k·s), 1e9) at
-/// each step, and ξ is not differentiated. k is [`AttackContext::xi_k`]. Without `adapt` ξ is 1.
+/// each step, and ξ is not differentiated. k is [`AttackContext::xi_k`]. Without `adapt` ξ is that of the
+/// clean query.
 pub fn keeping<'a>(
     context: &'a AttackContext,
     trial: &Trial,
     main: impl Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a,
     adapt: bool,
 ) -> Loss<'a> {
-    let kept = qa::hinge(&context.gallery, trial.query, measure::kept::items(context, trial), Aim::First);
+    let (gallery, k) = (&context.gallery, context.xi_k);
+    let kept = qa::hinge(gallery, trial.query, measure::kept::items(context, trial), Aim::First);
+    let weight = move |s: f64| (k * s).exp().min(XI_MAX);
+    let fixed = (!adapt).then(|| {
+        let d: Vec<f32> = gallery.distances(gallery.point(trial.query)).iter().map(|&d| d as f32).collect();
+        weight(kept(&d, 0.0, &mut vec![0.0; d.len()]))
+    });
     Loss::Gallery(Box::new(move |d, weights| {
         let s = kept(d, 0.0, weights);
-        let xi = if adapt { (context.xi_k * s).exp().min(XI_MAX) } else { 1.0 };
+        let xi = fixed.unwrap_or_else(|| weight(s));
         kept(d, xi, weights);
         main(d, weights) + xi * s
     }))
@@ -58,9 +65,8 @@ mod tests {
     use ndarray::Array2;
 
     /// ξ from the definition: at d the loss of the kept images is s, and both the value and the gradient have
-    /// the factor min(exp(k·s), 1e9), or 1 if it does not adapt. A query is at 0 and 1,000 images are at
-    /// 0.01,
-    /// 0.02, … on a line: the gallery's nearest 1 % are images 1 to 10.
+    /// the factor min(exp(k·s), 1e9), by the clean query's s if it does not adapt. A query is at 0 and 1,000
+    /// images are at 0.01, 0.02, … on a line: the gallery's nearest 1 % are images 1 to 10.
     #[test]
     fn the_weight_of_kept_items_follows_their_loss() {
         let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);
@@ -88,5 +94,14 @@ mod tests {
                 assert!((w - expected).abs() <= 1e-5 * (xi as f32), "{i}: {w}, expected {expected}");
             }
         }
+        // Clean, image c is at c/100. Of the kept ones 1, 3, 4, 5, 6, each is farther than the images before it.
+        let s = [1, 3, 4, 5, 6].map(|c| (1..=c).sum::<i32>()).iter().sum::<i32>();
+        let s = f64::from(s) / 100.0 / (5.0 * 1001.0);
+        context.xi_k = 3e4;
+        let mut weights = vec![0.0; 1001];
+        let Loss::Gallery(loss) = keeping(&context, &trial, |_, _| 0.0, false) else { panic!() };
+        let (value, xi) = (loss(&d, &mut weights), (3e4 * s).exp());
+        let now = part(vec![1, 3, 4, 5, 6], Aim::First, &mut vec![0.0; 1001]);
+        assert!(xi > 2.0 && (value - xi * now).abs() <= 1e-4 * value, "{value}, expected {}", xi * now);
     }
 }

@@ -3,7 +3,7 @@
 //! image is the result.
 
 use super::{Bound, Draw, Scaled, Search, Setting, Walk, usual};
-use audit_model::estimate::{POPULATION, noise};
+use audit_model::estimate::{POPULATION, noise_of_blocks};
 use audit_report::facts::schedules;
 
 /// The size σ of the noise, as a multiple of the [amplitude](Bound::amplitude) ε.
@@ -45,7 +45,7 @@ struct Population {
 /// Normal noise [P] for an image of `shape` [C, H, W], of values of at most `most`; 0 at values that may not
 /// change.
 fn direction(shape: [usize; 3], free: Option<&[bool]>, most: f32, draw: &mut Draw) -> Vec<f32> {
-    let mut noise = noise(shape, &mut || draw.normal());
+    let mut noise = noise_of_blocks(shape, &mut || draw.normal());
     noise.iter_mut().for_each(|u| *u = u.clamp(-most, most));
     noise.iter_mut().zip(free.unwrap_or_default()).filter(|(_, free)| !**free).for_each(|(v, _)| *v = 0.0);
     noise

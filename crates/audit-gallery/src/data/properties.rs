@@ -22,7 +22,7 @@ impl Properties {
     /// The differences, as "name: ours and theirs".
     pub fn differences(&self, other: &Properties) -> Vec<String> {
         let names = self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name)));
-        let value = |of: &Properties, name| of.0.get(name).map_or("nothing".to_string(), String::clone);
+        let value = |of: &Properties, name| of.0.get(name).map_or("none".to_string(), String::clone);
         names
             .filter(|name| self.0.get(*name) != other.0.get(*name))
             .map(|name| format!("{name}: {} and {}", value(self, name), value(other, name)))

@@ -33,12 +33,20 @@ impl Gallery {
             let own = squared_norm(z);
             for (k, out) in d.chunks_mut(BLOCK).enumerate() {
                 let dots = &room[k * b * BLOCK + row * out.len()..][..out.len()];
+                // The first loops have no branch, so that they are vectorised. The last ones compute the few
+                // distances with cancellation.
                 if self.metric == Metric::Cosine {
-                    out.iter_mut().zip(dots).for_each(|(out, dot)| *out = 1.0 - dot);
+                    let kept = |d: f32| d > CANCELLED;
+                    let mut any = false;
+                    for (out, dot) in out.iter_mut().zip(dots) {
+                        *out = 1.0 - dot;
+                        any |= !kept(*out);
+                    }
+                    for (j, out) in out.iter_mut().enumerate().filter(|(_, d)| any && !kept(**d)) {
+                        *out = self.metric.distance(z, self.point(k * BLOCK + j)) as f32;
+                    }
                     continue;
                 }
-                // The first loop has no branch, so that it is vectorised. The second one computes the few
-                // distances with cancellation.
                 let theirs = &self.squares[k * BLOCK..][..out.len()];
                 // False for NaN too.
                 let kept = |squared: f32, squares: f32| squared > CANCELLED * squares;
@@ -57,6 +65,24 @@ impl Gallery {
                 }
             }
         });
+    }
+
+    /// How much nearer another point must be than image i at the distance `d`, so that rounding in
+    /// [`Gallery::distances_batch`] doesn't decide: 1e-6 of the numbers whose difference the distance is.
+    pub fn rounding(&self, i: usize, d: f64) -> f64 {
+        let squares = f64::from(self.squares[i]);
+        let share = match self.metric {
+            Metric::Cosine if d > f64::from(CANCELLED) => 1.0,
+            // The rounding of d² is divided by d.
+            Metric::Euclidean | Metric::NormalizedEuclidean
+                if d * d > 2.0 * f64::from(CANCELLED) * squares =>
+            {
+                squares.max(d * d) / d
+            }
+            // By direct difference.
+            _ => d.abs(),
+        };
+        1e-6 * share
     }
 
     /// Writes ∂L/∂z [b, D] to `gradient`, for a batch of points `z` [b, D], from their distances `d` [b, N]

@@ -66,12 +66,41 @@ fn matrix_product_agrees_with_direct_differences() {
         }
         if metric != Metric::Cosine {
             assert_eq!(fast[[0, 3]], 0.0, "an item is at distance exactly 0 from itself");
-            assert!(
-                (f64::from(fast[[1, 4]]) - metric.distance(gallery.point(4), z.row(1).as_slice().unwrap()))
-                    .abs()
-                    < 1e-9
-            );
         }
+        let near = metric.distance(gallery.point(4), z.row(1).as_slice().unwrap());
+        assert!((f64::from(fast[[1, 4]]) - near).abs() < 1e-9, "{metric}");
+    }
+}
+
+/// Rounding tells two images at the same distance apart, but never by as much as its bound.
+#[test]
+fn rounding_is_below_its_bound() {
+    for metric in Metric::ALL {
+        let (many, dim) = (60, 128);
+        let noise = cloud(many, dim, 7);
+        // From nearly equal to unrelated, twice each: with the coordinates backwards.
+        let image = |i: usize, k: usize| {
+            let share = 2.0f32.powi(-(i as i32 % 30) / 2);
+            if k == 0 { 0.0 } else { 1.0 + share * noise[[i, k]] * 3.0 }
+        };
+        let mirrored = |i: usize, k: usize| if k == 0 { 0.0 } else { image(i, dim - k) };
+        let raw = Array2::from_shape_fn((2 * many, dim), |(i, k)| match i % 2 {
+            0 => image(i / 2, k),
+            _ => mirrored(i / 2, k),
+        });
+        let gallery = gallery(metric, raw);
+        // z is the same forwards and backwards.
+        let raw = Array2::from_shape_fn((1, dim), |(_, k)| if k == 0 { 0.0 } else { 1.0 });
+        let z = metric.into_space(raw);
+        let (fast, exact) = (distances(&gallery, &z), gallery.distances(z.row(0).as_slice().unwrap()));
+        let mut differ = 0;
+        for i in 0..many {
+            let [a, b] = [fast[[0, 2 * i]], fast[[0, 2 * i + 1]]].map(f64::from);
+            differ += usize::from(a != b);
+            let least = (exact[2 * i] - exact[2 * i + 1]).abs();
+            assert!((a - b).abs() < gallery.rounding(2 * i, a) + least, "{metric}: {a} and {b}");
+        }
+        assert!(differ > 0, "{metric}: nothing was rounded");
     }
 }
 

@@ -30,7 +30,7 @@ const CHART: [f64; 2] = [360.0, 190.0];
 const MARGINS: [f64; 4] = [8.0, 14.0, 34.0, 28.0];
 const LABELS: usize = 6;
 
-/// Robust R@1 by ε, each twice the one before it, with its interval; and the same as a file.
+/// Robust R@1 by ε, each twice the one before it, with its interval; and that of files.
 pub(super) fn ladder(report: &Report) -> Option<Markup> {
     let rungs = &report.scores.robust()?.ladder.as_ref()?.rungs;
     let label = Quantity::robust(report).label;

@@ -22,8 +22,9 @@ mod rules;
 use crate::judge::breakdown;
 use crate::judge::compare::{self, mismatches};
 use crate::judge::paired::PairedReports;
-use crate::judge::quantity::{EPS50, LISTED, Needs, Quantity};
-use crate::judge::row::{ROUNDING, Row, State};
+use crate::judge::quantity::{Clean, EPS50, Follows, LISTED, Needs, Quantity};
+use crate::judge::row::{Row, State};
+use crate::record::reason::NO_CLUSTERING;
 use crate::record::{Baseline, GateCheck, GateCheckKind, Level, Report, Verdict};
 use audit_base::error::nearest;
 use audit_base::{Error, Result};
@@ -158,18 +159,21 @@ fn doubts(report: &Report, baseline: Option<&Report>) -> Vec<String> {
     own.chain(of_baseline).chain(of_both).collect()
 }
 
-/// The metrics that a model has lost or is worse in than the baseline, by however little.
+/// The metrics that a model has lost or is worse in than the baseline, by however little a report shows. On
+/// another machine, the further digits of one model's numbers differ.
 pub fn worse(verdict: &Verdict) -> Vec<&str> {
     let worse = |check: &&GateCheck| {
-        let sign = if Quantity::find(&check.metric).is_ok_and(|of| of.lower_is_better) { -1.0 } else { 1.0 };
-        let lost = |before: f64| check.found.is_none_or(|found| sign * (before - found) > ROUNDING);
+        let metric = Quantity::find(&check.metric).ok();
+        let sign = if metric.is_some_and(|of| of.lower_is_better) { -1.0 } else { 1.0 };
+        let shown = 0.5 * 0.1f64.powi(metric.map_or(1, |of| of.digits) as i32);
+        let lost = |before: f64| check.found.is_none_or(|found| sign * (before - found) > shown);
         check.kind == GateCheckKind::Drop && check.baseline.is_some_and(lost)
     };
     verdict.checks.iter().filter(worse).map(|check| check.metric.as_str()).collect()
 }
 
-/// Refuses rules about an ε that is not measured, and about classes or groups with too few queries (exit code
-/// 2). The report need not have outcomes yet.
+/// Refuses rules about an ε that is not measured, about classes or groups with too few queries, and about
+/// clusters of a gallery that is not clustered (exit code 2). The report need not have outcomes yet.
 pub fn refuse_unmeasured(rules: &Rules, report: &Report) -> Result<()> {
     let lacking = rules.metrics().find_map(|metric| Some((metric, lacking(report, metric)?)));
     lacking.map_or(Ok(()), |(metric, why)| {
@@ -226,7 +230,12 @@ pub fn refuse_baseline(rules: &Rules, baseline: &Report) -> Result<()> {
 
 /// Why a report can't have the metric.
 fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
-    metric.beside_ladder(report).or_else(|| breakdown::lacking(report, metric))
+    let unclustered = || {
+        let of_clusters = matches!(metric.follows(), Follows::Clean(Clean::Together));
+        let left_out = report.warnings.iter().find(|warning| NO_CLUSTERING.made(warning))?;
+        of_clusters.then(|| left_out.text.clone())
+    };
+    metric.beside_ladder(report).or_else(|| breakdown::lacking(report, metric)).or_else(unclustered)
 }
 
 fn lacks(which: &str, report: &Report, metric: &'static Quantity) -> Error {

@@ -134,6 +134,14 @@ impl Quantity {
         kind.not_at(report, eps?)
     }
 
+    /// The number at a rung as earlier versions counted it: within the ε that the report stores, such as
+    /// 3.99968/255, and not within the 4/255 that it stands for. `None` if the row is about no rung of the
+    /// report.
+    pub(super) fn at_stored_eps(&self, report: &Report) -> Option<f64> {
+        let (kind, eps) = Rungs::parse(self.name)?;
+        kind.at_stored_eps(report, eps?)
+    }
+
     /// Every quantity, in the order of reports.
     pub fn all() -> impl ExactSizeIterator<Item = &'static Quantity> {
         ALL.iter().copied()

@@ -218,6 +218,29 @@ fn operators_move_into_blocks() {
     equal(out_of_blocks([most, spread].into_iter().chain(back())), &kinds);
 }
 
+/// Values of channels that fill no block would be left out.
+#[test]
+fn channels_that_fill_no_block_are_not_spread() {
+    if load(None, None).is_err() {
+        println!("skipped: no ONNX Runtime here; `cargo xtask setup` fetches it");
+        return;
+    }
+    let a = vec![1.0; SHAPE.iter().product::<i64>() as usize];
+    let spread = |width: i64| {
+        let mut node = Node::new("Spread", &["a"], "y").with("strides", vec![2i64, 3]);
+        node = node.with("width", width);
+        node.domain = DOMAIN.into();
+        let mut graph = graph(vec![node], &["y"]);
+        graph.opsets.insert(DOMAIN.into(), 1);
+        let options = Options { provider: Provider::Cpu, threads: 1 };
+        let mut session = Session::new(&graph, options, Optimise::Off).unwrap();
+        let held = session.run(&[("a", Input::Host(&SHAPE, &a))], &["y"])?;
+        Ok::<_, Error>(held[0].floats().unwrap().1.len())
+    };
+    assert_eq!(spread(4).unwrap(), 2 * C as usize * 59 * 88);
+    assert!(spread(8).is_err());
+}
+
 /// Channels that fill up a block are multiplied by zeros later, and 0 · NaN is NaN.
 #[test]
 fn quotients_stay_out_of_blocks_that_channels_do_not_fill() {

@@ -66,7 +66,8 @@ impl<'r> Recomputed<'r> {
                 now.unwrap_or("none".into())
             )))
         };
-        if !now.is_some_and(|now| same(now, saved)) {
+        let is_saved = |now: Option<f64>| now.is_some_and(|now| same(now, saved));
+        if !is_saved(now) && !is_saved(metric.at_stored_eps(self.report)) {
             return differ("the number", saved.to_string(), now.map(|now| now.to_string()));
         }
         match intervals.filter(|both| !equal(both)) {

@@ -111,15 +111,24 @@ impl Rungs {
     /// The number at `eps` that a report has, or that follows from its outcomes.
     fn reading(&self, report: &Report, eps: f64) -> Option<Reading> {
         let robust = report.scores.robust().filter(|_| (self.of)() == Quantity::robust(report))?;
-        let ladder = robust.ladder.as_ref()?;
-        let at = |eps: f64| stars::on_ladder(eps, stars::most(report));
-        let eps = at(eps);
-        if let Some(rung) = ladder.rungs.iter().find(|rung| at(LEVELS * f64::from(rung.eps)) == eps) {
+        robust.ladder.as_ref()?;
+        if let Some(rung) = rung(report, eps) {
             let (value, interval) = (self.read)(rung)?;
             return Some(Reading::new(value, interval, robust.queries));
         }
-        let shown = self.not_at(report, eps).is_none();
-        let stars = stars::stars(&report.outcomes).filter(|_| shown)?;
+        let eps = stars::on_ladder(eps, stars::most(report));
+        self.counted(report, eps).filter(|_| self.not_at(report, eps).is_none())
+    }
+
+    /// The number at the rung of `eps`, within the ε that the report stores for it.
+    pub(super) fn at_stored_eps(&self, report: &Report, eps: f64) -> Option<f64> {
+        let stored = LEVELS * f64::from(rung(report, eps)?.eps);
+        Some(self.counted(report, stored)?.value)
+    }
+
+    /// The share of queries that are correct under changes of at most `eps`, in 255ths, as outcomes say.
+    fn counted(&self, report: &Report, eps: f64) -> Option<Reading> {
+        let stars = stars::stars(&report.outcomes)?;
         let left = stars.iter().filter(|(_, star)| stars::withstands((self.fails_at)(star), eps)).count();
         let value = 100.0 * left as f64 / stars.len() as f64;
         Some(Reading::new(value, Some(wilson(left, stars.len())), stars.len()))
@@ -141,4 +150,11 @@ impl Rungs {
         }
         (levels && eps < 1.0).then(|| "a file differs from another one by 1/255 at least".into())
     }
+}
+
+/// The rung of a report's ladder that `eps`, in 255ths, stands for.
+fn rung(report: &Report, eps: f64) -> Option<&Rung> {
+    let at = |eps: f64| stars::on_ladder(eps, stars::most(report));
+    let rungs = &report.scores.robust()?.ladder.as_ref()?.rungs;
+    rungs.iter().find(|rung| at(LEVELS * f64::from(rung.eps)) == at(eps))
 }
