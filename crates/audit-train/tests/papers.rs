@@ -206,7 +206,7 @@ fn the_running_statistics_of_est_are_of_clean_and_of_moved_images() {
     let mut est = Batch::new(words, 4);
     est.update();
     let once = Batch::new(words, 4);
-    tch::no_grad(|| once.net.unit(&once.net.weights, &once.images, Norms::Train));
+    drop(tch::no_grad(|| once.net.unit(&once.net.weights, &once.images, Norms::Train)));
     let [two, one] = [&est, &once].map(|batch| batch.net.weights["bn1.running_mean"].detach());
     // From 0 with a momentum of 0.1, on images that hardly differ.
     let scale = number(&one.abs().max());

@@ -19,7 +19,7 @@ pub const DEFENCE: Defence = Defence {
         if step.recipe.settings.norms == Norms::Train && step.net.backbone.has_norm() {
             // robrank embeds the clean batch in training mode, for its log. So the running statistics, with
             // which the attack and the model embed, are of clean and of moved images.
-            no_grad(|| step.net.unit(&step.net.weights, step.images, Norms::Train));
+            drop(no_grad(|| step.net.unit(&step.net.weights, step.images, Norms::Train)));
         }
         let clean = step.clean();
         let beside = step.beside(&clean);
