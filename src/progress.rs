@@ -2,8 +2,8 @@
 //! JSON lines for programs, or nothing. Notes and errors use the same mode, so that JSON output contains only
 //! JSON.
 //!
-//! A `Phase` (`phase.rs`) shows the numbers of a `Track` (`track.rs`). The time left is an upper bound and
-//! never rises: see `Estimate`.
+//! A `Phase` (`phase.rs`) shows the numbers of a `Track` (`track.rs`). The time left is that of the expected
+//! work, with an upper bound if it is near: see `Estimate`.
 
 mod estimate;
 mod phase;
@@ -107,6 +107,8 @@ pub struct Announcement {
     pub event: Value,
     /// Seconds that it takes, about.
     pub seconds: f64,
+    /// Upper bound on these.
+    pub seconds_at_most: f64,
 }
 
 /// The current position of the attacks.

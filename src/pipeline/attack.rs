@@ -221,8 +221,8 @@ impl Attacks<'_> {
         let mut end = Ok(());
         let ran = work.search(self.model.workers(), &places, &mut |event| {
             match event {
-                Event::Step { done, passes, .. } => {
-                    progress.advance(done as u64, [passes.made, passes.left], None);
+                Event::Step { passes, .. } => {
+                    progress.advance([passes.made, passes.left], None);
                     end = interrupt::check(" while a sample was repeated in float32");
                 }
                 Event::Further(_) => (),
@@ -257,9 +257,18 @@ impl Attacks<'_> {
             *of += 1;
         }
         progress.begin(all as u64, (all - to_do) as u64);
-        if let Some(forecast) = self.forecast(&left)? {
-            progress.plan(&forecast);
+        let forecast = self.forecast(&left)?;
+        match &forecast {
+            Some((_, plan, passes)) => {
+                progress.plan(plan);
+                progress.expect(*passes, Some([plan.seconds, plan.seconds_at_most]));
+            }
+            None => {
+                let model = self.surrogate.as_ref().map_or(&*self.model, |other| &*other.model);
+                progress.expect(work.usual_passes(left.iter().copied(), Room::of(model)), None);
+            }
         }
+        let correct = forecast.map_or(0, |(correct, ..)| correct);
         // An audit that was begun, or a part of one, can't be continued with fewer queries.
         let may_shorten = !self.part && to_do == all;
         let attacked_queries = || work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
@@ -272,17 +281,20 @@ impl Attacks<'_> {
             match event {
                 // A batch is measured to its end even if the journal couldn't save one of its trials.
                 _ if end.is_err() => {}
-                Event::Step { done, passes, at } => {
+                Event::Step { passes, at, .. } => {
                     let at = at.map(|(trial, step)| {
                         let (done, of) = queries[trial.objective.code];
                         let steps =
                             if work.plan.strong(trial.objective).is_some() { 0 } else { work.plan.steps };
                         Position { attack: trial.objective.code, step, steps, queries: done, of }
                     });
-                    progress.advance(done as u64, [passes.made, passes.left], at);
+                    progress.advance([passes.made, passes.left], at);
                     made = passes.made;
-                    let (spent, more, most) = progress.times(done as u64);
-                    if !warned && spent > SETTLED {
+                    let (spent, [more, most]) = progress.times();
+                    if let Some(more) = more
+                        && !warned
+                        && spent > SETTLED
+                    {
                         warned = true;
                         if let Some(text) = long(more, most, query_count, saved) {
                             progress.note(&text);
@@ -293,8 +305,11 @@ impl Attacks<'_> {
                 // The strong search attacks many queries in parts. The first part predicts the others.
                 Event::Further(further) if !withstood.contains(&further.eps) => {
                     withstood.push(further.eps);
-                    let (spent, ..) = progress.times(0);
-                    progress.plan(&revised(&further, spent / made.max(1) as f64, work.plan.ball.name));
+                    let (spent, _) = progress.times();
+                    let pace = progress.pace().unwrap_or(spent / made.max(1) as f64);
+                    let whole = (made + further.usual) * correct.max(further.of) / further.of.max(1);
+                    progress.plan(&revised(&further, pace, work.plan.ball.name));
+                    progress.expect(whole, None);
                 }
                 Event::Further(_) => (),
                 Event::Done(at, outcome, evidence) => {
@@ -318,9 +333,10 @@ impl Attacks<'_> {
         ran
     }
 
-    /// How long the trials at `places` take, once the gallery is known; `None` if nobody is told, or if no
-    /// smallest perturbation is searched for.
-    fn forecast(&mut self, places: &[usize]) -> Result<Option<Announcement>> {
+    /// How long the trials at `places` take, once the gallery is known: the number of correct queries, what is
+    /// told, and the forward passes of all workers. `None` if nobody is told, or if no smallest perturbation is
+    /// searched for.
+    fn forecast(&mut self, places: &[usize]) -> Result<Option<(usize, Announcement, usize)>> {
         let Attacks { work, model, surrogate: None, .. } = self else { return Ok(None) };
         let Some(speed) = work.speed.filter(|_| !model.info.estimated) else { return Ok(None) };
         if places.iter().any(|&at| work.plan.ladder_of(work.trials[at].objective).is_none()) {
@@ -331,7 +347,15 @@ impl Attacks<'_> {
             forecast = strong.forecast(model.workers())?;
             Ok(())
         })?;
-        Ok(forecast.map(|forecast| foreseen(&forecast, speed, work.plan)))
+        Ok(forecast.map(|forecast| {
+            let plan = foreseen(&forecast, speed, work.plan);
+            let passes = match work.plan.space {
+                // A pass on a photograph counts as several.
+                Space::Input => (plan.seconds / speed.of_passes(1)).ceil() as usize,
+                Space::File => forecast.usual[0],
+            };
+            (forecast.correct, plan, passes)
+        }))
     }
 
     /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then
@@ -351,17 +375,11 @@ impl Attacks<'_> {
             if is_strong {
                 after = 0;
             }
-            // The strong search reports its largest number of steps; progress shows the usual number.
-            let steps = |most: bool| -> usize {
-                let of = of.iter().map(|&at| work.trials[places[at]].objective);
-                of.map(|o| if most { work.plan.most_work(o) } else { work.plan.work(o) }).sum()
-            };
-            let (usual, most) = (steps(false) as u64, steps(true).max(1) as u64);
             let (mut latest, mut now) = (0, made);
             let mut mapped = |event: Event| {
                 let flow = match event {
                     Event::Step { done, passes, at } => {
-                        latest = (done as u64 * usual / most) as usize;
+                        latest = done;
                         now = made + passes.made;
                         let passes = Passes { made: now, left: passes.left + after };
                         watch(Event::Step { done: before + latest, passes, at })
@@ -481,12 +499,26 @@ impl Work<'_> {
 
     /// Upper bound on the forward passes of the trials at `places`.
     fn most_passes(&self, places: impl Iterator<Item = usize>, room: Room) -> usize {
+        self.of_each(places, |objective, count| self.plan.most_passes(objective, count, room))
+    }
+
+    /// Forward passes that they usually take.
+    fn usual_passes(&self, places: impl Iterator<Item = usize>, room: Room) -> usize {
+        self.of_each(places, |objective, count| self.plan.usual_passes(objective, count, room))
+    }
+
+    /// The sum of `passes` over the objectives of the trials at `places`, with the number of their trials.
+    fn of_each(
+        &self,
+        places: impl Iterator<Item = usize>,
+        passes: impl Fn(&Objective, usize) -> usize,
+    ) -> usize {
         let mut queries: BTreeMap<&str, (&Objective, usize)> = BTreeMap::new();
         for place in places {
             let objective = self.trials[place].objective;
             queries.entry(objective.code).or_insert((objective, 0)).1 += 1;
         }
-        queries.into_values().map(|(objective, count)| self.plan.most_passes(objective, count, room)).sum()
+        queries.into_values().map(|(objective, count)| passes(objective, count)).sum()
     }
 
     /// Runs the plan's search on the trials at `places`.

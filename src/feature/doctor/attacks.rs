@@ -57,6 +57,7 @@ pub fn attacks(
     let Embedded { subject: Subject { model, speed, .. }, setup: Setup { plan, .. }, .. } = &*embedded;
     let (trials, widest) = (&chosen.selection.trials, (plan.ball.widest)(model.pixels()));
     let amount = plans::amount(plan, widest, checks, trials, Room::of(model), other.is_some());
+    let seconds = speed.map(|speed| [amount.usual, amount.most].map(|passes| speed.of_passes(passes)));
     if let Some(speed) = speed {
         let queries = trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len();
         request.progress.plan(&cost::announcement(*speed, plan, sample.trials.len(), queries, amount));
@@ -70,10 +71,13 @@ pub fn attacks(
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let progress = Mutex::new(Phase::new("checks", 0, request.progress));
     let phase = || progress.lock().unwrap_or_else(PoisonError::into_inner);
-    phase().begin(amount.most as u64, 0);
+    phase().begin(amount.usual as u64, 0);
+    phase().expect(amount.usual, seconds);
     phase().enter("the suite's attacks");
-    let mut watch = |Passes { made, left }: Passes| {
-        phase().advance(amount.most.saturating_sub(left) as u64, [made, left], None);
+    let mut watch = |Passes { made, left }: Passes, usual: usize| {
+        let mut phase = phase();
+        phase.expect(made + usual, None);
+        phase.advance([made, left], None);
         interrupt::check(" while checks attacked")
     };
     let mut input = DoctorInput::new(model, context, &pixels, trials, plan, other, &mut watch)?;
