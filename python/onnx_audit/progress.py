@@ -75,7 +75,10 @@ class _Bar:
             self.bar.total = event["total"]
             words = []
             if "attack" in event:
-                words.append(f"{event['attack']} {event['queries_done']}/{event['queries']} queries")
+                broken = event.get("queries_broken")
+                done = f"{event['queries_done']}/{event['queries']} queries"
+                counted = done if broken is None else f"{broken}/{event['queries']} queries broken"
+                words.append(f"{event['attack']} {counted}")
             words.extend(_time(event.get("seconds_expected"), event.get("seconds_left")))
             self.bar.n = event["done"]
             self.bar.set_postfix_str(", ".join(words))

@@ -200,7 +200,7 @@ impl Attacks<'_> {
             if end.is_ok() {
                 end = match event {
                     Event::Step { .. } => interrupt::check(""),
-                    Event::Further(_) => Ok(()),
+                    Event::Further(_) | Event::Broken(_) => Ok(()),
                     Event::Done(at, outcome, evidence) => see(at, outcome, evidence),
                 };
             }
@@ -225,7 +225,7 @@ impl Attacks<'_> {
                     progress.advance([passes.made, passes.left], None);
                     end = interrupt::check(" while a sample was repeated in float32");
                 }
-                Event::Further(_) => (),
+                Event::Further(_) | Event::Broken(_) => (),
                 Event::Done(at, outcome, _) => outcomes[at] = Some(outcome.clone()),
             }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -250,11 +250,12 @@ impl Attacks<'_> {
             places.map(|i| work.plan.work(work.trials[i].objective)).sum()
         };
         let (all, to_do) = (steps(&mut (0..work.trials.len())), steps(&mut left.iter().copied()));
-        let mut queries: HashMap<&str, (usize, usize)> = HashMap::new();
+        let mut queries: HashMap<&str, Counted> = HashMap::new();
         for (trial, outcome) in work.trials.iter().zip(outcomes.iter()) {
-            let (done, of) = queries.entry(trial.objective.code).or_default();
-            *done += usize::from(outcome.is_some());
-            *of += 1;
+            let counted = queries.entry(trial.objective.code).or_default();
+            counted.done += usize::from(outcome.is_some());
+            counted.broken += usize::from(outcome.as_ref().is_some_and(is_broken));
+            counted.of += 1;
         }
         progress.begin(all as u64, (all - to_do) as u64);
         let forecast = self.forecast(&left)?;
@@ -283,10 +284,10 @@ impl Attacks<'_> {
                 _ if end.is_err() => {}
                 Event::Step { passes, at, .. } => {
                     let at = at.map(|(trial, step)| {
-                        let (done, of) = queries[trial.objective.code];
+                        let Counted { done, broken, of } = queries[trial.objective.code];
                         let steps =
                             if work.plan.strong(trial.objective).is_some() { 0 } else { work.plan.steps };
-                        Position { attack: trial.objective.code, step, steps, queries: done, of }
+                        Position { attack: trial.objective.code, step, steps, queries: done, broken, of }
                     });
                     progress.advance([passes.made, passes.left], at);
                     made = passes.made;
@@ -312,6 +313,9 @@ impl Attacks<'_> {
                     progress.expect(whole, None);
                 }
                 Event::Further(_) => (),
+                Event::Broken(at) => {
+                    queries.entry(work.trials[left[at]].objective.code).or_default().broken += 1;
+                }
                 Event::Done(at, outcome, evidence) => {
                     let place = left[at];
                     // The file of a trial is written before the trial is added to the journal.
@@ -320,7 +324,7 @@ impl Attacks<'_> {
                         end = journal.as_mut().map_or(Ok(()), |j| j.add(place, outcome));
                     }
                     outcomes[place] = Some(outcome.clone());
-                    queries.entry(work.trials[place].objective.code).or_default().0 += 1;
+                    queries.entry(work.trials[place].objective.code).or_default().done += 1;
                     if let Some(collector) = collector {
                         collector.see(&work.context.gallery, outcome, evidence);
                     }
@@ -333,9 +337,9 @@ impl Attacks<'_> {
         ran
     }
 
-    /// How long the trials at `places` take, once the gallery is known: the number of correct queries, what is
-    /// told, and the forward passes of all workers. `None` if nobody is told, or if no smallest perturbation is
-    /// searched for.
+    /// How long the trials at `places` take, once the gallery is known: the number of correct queries, what
+    /// is told, and the forward passes of all workers. `None` if nobody is told, or if no smallest
+    /// perturbation is searched for.
     fn forecast(&mut self, places: &[usize]) -> Result<Option<(usize, Announcement, usize)>> {
         let Attacks { work, model, surrogate: None, .. } = self else { return Ok(None) };
         let Some(speed) = work.speed.filter(|_| !model.info.estimated) else { return Ok(None) };
@@ -385,6 +389,7 @@ impl Attacks<'_> {
                         watch(Event::Step { done: before + latest, passes, at })
                     }
                     Event::Further(further) => watch(Event::Further(further)),
+                    Event::Broken(i) => watch(Event::Broken(of[i])),
                     Event::Done(i, outcome, evidence) => watch(Event::Done(of[i], outcome, evidence)),
                 };
                 ended |= flow.is_break();
@@ -460,7 +465,7 @@ impl Work<'_> {
                         let passes = Passes { made: now, left: passes.left + later };
                         watch(Event::Step { done: before + done, passes, at })
                     }
-                    Event::Further(_) => ControlFlow::Continue(()),
+                    Event::Further(_) | Event::Broken(_) => ControlFlow::Continue(()),
                     Event::Done(i, outcome, evidence) => {
                         made.push((i, outcome.clone(), evidence.clone()));
                         ControlFlow::Continue(())
@@ -607,6 +612,21 @@ impl Work<'_> {
     }
 }
 
+/// Queries of an attack.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    done: usize,
+    /// Those that the strong search has broken so far.
+    broken: usize,
+    of: usize,
+}
+
+/// Whether the strong search reached the goal of a trial. One that is reached without an attack has no
+/// members.
+fn is_broken(outcome: &Outcome) -> bool {
+    outcome.members.as_ref().is_some_and(|all| all.is_empty() || all.iter().any(|member| member.reached))
+}
+
 /// The outcomes of trials, all of which have run.
 fn finished(outcomes: Vec<Option<Outcome>>) -> Result<Vec<Outcome>> {
     let of = outcomes.len();
@@ -704,7 +724,18 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
 
 #[cfg(test)]
 mod tests {
-    use super::long;
+    use super::{is_broken, long};
+    use crate::record::{MemberResult, Outcome};
+
+    /// The strong search makes no attack on a query that is wrong without one.
+    #[test]
+    fn queries_of_an_earlier_process_count_as_broken() {
+        let member =
+            |reached| MemberResult { member: "margin".into(), steps: 1, value: 0.0, reached, counts: true };
+        let broken = |members| is_broken(&Outcome { members, ..Outcome::default() });
+        assert!(broken(Some(vec![])) && broken(Some(vec![member(false), member(true)])));
+        assert!(!broken(Some(vec![member(false)])) && !broken(None));
+    }
 
     #[test]
     fn long_audits_say_what_shortens_them() {

@@ -13,8 +13,9 @@ const MARGIN: f64 = 1.5;
 const FAR: f64 = 3.0;
 
 /// Seconds left, from the work that is expected and the rate of the latest windows; the plan's rate until one
-/// is measured. There is also an upper bound: the most work that may be left, at this rate and with a margin. A
-/// bound counts down and never rises. If the work takes longer after all, none is shown until it holds again.
+/// is measured. There is also an upper bound: the most work that may be left, at this rate and with a margin.
+/// A bound counts down and never rises. If the work takes longer after all, none is shown until it holds
+/// again.
 #[derive(Clone, Debug)]
 pub(super) struct Estimate {
     /// Seconds and work at the ends of the latest windows, in their order. Before the first one a model is
@@ -35,8 +36,8 @@ pub(super) struct Left {
     pub(super) share: f64,
     /// Seconds expected; `None` if the rate is unknown, or if there is more work than expected.
     pub(super) expected: Option<f64>,
-    /// Upper bound on the seconds; `None` if none is known, if the shown one doesn't hold, or if it is far from
-    /// what is expected.
+    /// Upper bound on the seconds; `None` if none is known, if the shown one doesn't hold, or if it is far
+    /// from what is expected.
     pub(super) most: Option<f64>,
 }
 

@@ -55,8 +55,9 @@ fn an_even_phase_is_told_its_time() {
     assert!(even[..100].iter().skip(3).all(|s| s.expected.is_some()));
 }
 
-/// The strong search: most trials end long before their last step, so that most of the upper bound on the work
-/// is never done. It is not told. The per cent are of what is expected, although that is not all done either.
+/// The strong search: most trials end long before their last step, so that most of the upper bound on the
+/// work is never done. It is not told. The per cent are of what is expected, although that is not all done
+/// either.
 #[test]
 fn trials_that_end_early_make_no_far_bound() {
     let left = |t: u32| if t < 20 { 20_000.0 } else { 1000.0 } - 10.0 * f64::from(t);
@@ -131,8 +132,8 @@ fn a_plan_is_told_first_and_bounds_what_follows() {
     assert!((all[30].expected.unwrap() - 150.0).abs() < 1e-6, "{:?}", all[30]);
 }
 
-/// Nothing is said of the time of a phase with more work than expected until more is expected. It isn't at its
-/// end.
+/// Nothing is said of the time of a phase with more work than expected until more is expected. It isn't at
+/// its end.
 #[test]
 fn more_work_than_expected_has_no_time() {
     let mut track = Track::new(1000, 0);
@@ -152,7 +153,7 @@ fn a_phase_ends_its_bar() {
     assert_eq!(resumed.record(1.0, 10).percent(), 91);
     assert_eq!(resumed.record(2.0, 5).percent(), 91);
     assert_eq!(resumed.end().percent(), 100);
-    let at = Position { attack: "ES", step: 5, steps: 32, queries: 3, of: 60 };
+    let at = Position { attack: "ES", step: 5, steps: 32, queries: 3, broken: 0, of: 60 };
     let event = resumed.end().event("attacks", Some(at.ended()));
     assert_eq!(
         (&event["done"], &event["total"], &event["seconds_left"]),
@@ -161,13 +162,14 @@ fn a_phase_ends_its_bar() {
     assert_eq!((&event["step"], &event["queries_done"]), (&json!(32), &json!(60)));
 }
 
-/// A trial of the strong search has no number of steps to count up to.
+/// A trial of the strong search has no number of steps to count up to, and most trials end together: what is
+/// counted is how many it has broken.
 #[test]
 fn the_strong_search_is_named_in_place_of_a_step() {
-    let published = Position { attack: "ES", step: 5, steps: 32, queries: 3, of: 60 };
-    let strong = Position { attack: "R1", step: 5, steps: 0, queries: 3, of: 42 };
+    let published = Position { attack: "ES", step: 5, steps: 32, queries: 3, broken: 0, of: 60 };
+    let strong = Position { attack: "R1", step: 5, steps: 0, queries: 3, broken: 17, of: 42 };
     assert_eq!(published.to_string(), "ES 3/60 queries, step 5/32");
-    assert_eq!(strong.to_string(), "R1 3/42 queries, strong search");
+    assert_eq!(strong.to_string(), "R1 17/42 queries broken, strong search");
     let event = |at: Position| {
         let mut event = json!({});
         at.describe(&mut event);
@@ -175,7 +177,7 @@ fn the_strong_search_is_named_in_place_of_a_step() {
     };
     assert_eq!(
         event(strong),
-        json!({ "attack": "R1", "search": "strong", "queries_done": 3, "queries": 42 })
+        json!({ "attack": "R1", "search": "strong", "queries_broken": 17, "queries_done": 3, "queries": 42 })
     );
     assert_eq!(
         event(published),

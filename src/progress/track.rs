@@ -74,8 +74,8 @@ impl Track {
         self.advance(now, [done as f64, (self.total - position) as f64])
     }
 
-    /// Records work, [made, left at most], which takes the place of steps: its share is the share of the steps
-    /// that are done.
+    /// Records work, [made, left at most], which takes the place of steps: its share is the share of the
+    /// steps that are done.
     pub(super) fn advance(&mut self, now: f64, [made, left]: [f64; 2]) -> Progress {
         self.made = made;
         let Left { share, expected, most } = self.estimate.see(now, made, left);

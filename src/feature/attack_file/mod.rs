@@ -410,7 +410,7 @@ fn search(
                     phase.advance([passes.made, passes.left], None);
                     end = interrupt::check("");
                 }
-                Event::Further(_) => (),
+                Event::Further(_) | Event::Broken(_) => (),
                 Event::Done(_, outcome, evidence) => {
                     let reached = outcome.members.iter().flatten().any(|member| member.reached);
                     found = reached.then(|| evidence.image.clone());

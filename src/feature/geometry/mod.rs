@@ -225,12 +225,13 @@ fn shifted(
                     step,
                     steps: plan.steps,
                     queries: ended.get(trial.objective.code).copied().unwrap_or(0),
+                    broken: 0,
                     of: queries.len(),
                 });
                 phase.advance([passes.made, passes.left], at);
                 end = interrupt::check("");
             }
-            Event::Further(_) => (),
+            Event::Further(_) | Event::Broken(_) => (),
             Event::Done(_, outcome, evidence) => {
                 *ended.entry(outcome.attack.clone()).or_default() += 1;
                 if outcome.attack == first {

@@ -405,7 +405,7 @@ fn shoot(
             // Trials that end after the first error are reported too.
             _ if end.is_err() => (),
             Event::Step { passes, .. } => end = work.record(passes),
-            Event::Further(_) => (),
+            Event::Further(_) | Event::Broken(_) => (),
             Event::Done(trial, outcome, evidence) => {
                 shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
             }
