@@ -386,7 +386,9 @@ fn search(
     let Goal { context, trial, .. } = goal;
     let mut phase = Phase::new("attack", 0, request.progress);
     phase.begin(plan.work(trial.objective) as u64, 0);
-    phase.expect(plan.usual_passes(trial.objective, 1, Room::of(model)), None);
+    let room = Room::of(model);
+    // Each is expected until it was not enough.
+    let enough = [plan.first_passes(trial.objective, room), plan.usual_passes(trial.objective, 1, room)];
     let images = |item: usize| match item == trial.query {
         true => Ok(CleanImage { data: photograph.data.clone(), resampling: Some(resampling.clone()) }),
         false => Err(Error::internal("the attack on a file reads no other image")),
@@ -407,6 +409,8 @@ fn search(
         strong.run(&mut workers, &mut |event| {
             match event {
                 Event::Step { passes, .. } => {
+                    let expected = enough.into_iter().find(|all| *all >= passes.made);
+                    phase.expect(expected.unwrap_or(passes.made + passes.left), None);
                     phase.advance([passes.made, passes.left], None);
                     end = interrupt::check("");
                 }
