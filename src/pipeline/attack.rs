@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
 use crate::threat::{
-    self, AttackContext, CleanImage, Event, Evidence, ImageSource, Objective, Others, Passes, Plan,
+    self, AttackContext, CleanImage, Event, Evidence, Forecast, ImageSource, Objective, Others, Passes, Plan,
     QueryFiles, Room, Strong, Trial, Watch,
 };
 use crate::{Error, Exit, Result, interrupt};
@@ -342,16 +342,8 @@ impl Attacks<'_> {
     /// perturbation is searched for.
     fn forecast(&mut self, places: &[usize]) -> Result<Option<(usize, Announcement, usize)>> {
         let Attacks { work, model, surrogate: None, .. } = self else { return Ok(None) };
-        let Some(speed) = work.speed.filter(|_| !model.info.estimated) else { return Ok(None) };
-        if places.iter().any(|&at| work.plan.ladder_of(work.trials[at].objective).is_none()) {
-            return Ok(None);
-        }
-        let mut forecast = None;
-        work.with_strong(model.shape(), places, |strong| {
-            forecast = strong.forecast(model.workers())?;
-            Ok(())
-        })?;
-        Ok(forecast.map(|forecast| {
+        let Some(speed) = work.speed else { return Ok(None) };
+        Ok(work.forecast(model, places)?.map(|forecast| {
             let plan = foreseen(&forecast, speed, work.plan);
             let passes = match work.plan.space {
                 // A pass on a photograph counts as several.
@@ -415,6 +407,21 @@ impl Attacks<'_> {
 }
 
 impl Work<'_> {
+    /// What the trials at `places` take by the gradients at some of them; `None` if no smallest perturbation
+    /// is searched for.
+    pub fn forecast(&self, model: &mut Model, places: &[usize]) -> Result<Option<Forecast>> {
+        let ends = |&at: &usize| self.plan.ladder_of(self.trials[at].objective).is_none();
+        if model.info.estimated || places.iter().any(ends) {
+            return Ok(None);
+        }
+        let mut forecast = None;
+        self.with_strong(model.shape(), places, |strong| {
+            forecast = strong.forecast(model.workers())?;
+            Ok(())
+        })?;
+        Ok(forecast)
+    }
+
     /// Runs the trials on a model, where no trial is ever saved, and returns their outcomes.
     pub fn run(self, model: &mut Model, phase: &'static str, mode: Mode) -> Result<Vec<Outcome>> {
         let mut phase = Phase::new(phase, 0, mode);

@@ -76,7 +76,8 @@ struct Work<'w> {
     now: usize,
     /// The current attack.
     current: Amount,
-    /// Forward passes of the strong searches that have ended, and those that they usually take.
+    /// Forward passes of the strong searches that have ended or are foreseen, and those that they usually
+    /// take.
     strong: [usize; 2],
     /// Attacks to come.
     ahead: Vec<(Attack, Amount)>,
@@ -88,7 +89,7 @@ impl<'w> Work<'w> {
     }
 
     fn begin(&mut self, attack: &Attack) {
-        if is_open(self.current) {
+        if self.current.is_open() {
             self.strong[0] += self.now - self.before;
             self.strong[1] += self.current.usual;
         }
@@ -98,29 +99,15 @@ impl<'w> Work<'w> {
         self.ahead.retain(|(other, _)| other != attack);
     }
 
-    /// The forward passes that an attack is expected to take: how early the strong search succeeds depends on
-    /// the model.
-    fn expected(&self, amount: Amount) -> usize {
-        match self.strong {
-            [made, usual @ 1..] if is_open(amount) => (amount.usual * made).div_ceil(usual),
-            _ => amount.usual,
-        }
-    }
-
     /// Adds what the current attack has made, and the upper bound on what it has left. Errors: those of the
     /// watch.
     fn record(&mut self, Passes { made, left }: Passes) -> Result<()> {
         self.now = self.before + made;
         let most: usize = self.ahead.iter().map(|(_, amount)| amount.most).sum();
-        let after: usize = self.ahead.iter().map(|(_, amount)| self.expected(*amount)).sum();
-        let usual = self.expected(self.current).saturating_sub(made).min(left);
+        let after: usize = self.ahead.iter().map(|(_, amount)| amount.expected(self.strong).usual).sum();
+        let usual = self.current.expected(self.strong).usual.saturating_sub(made).min(left);
         (self.watch)(Passes { made: self.now, left: left + most }, usual + after)
     }
-}
-
-/// Whether an attack may end early, as the strong search does.
-fn is_open(amount: Amount) -> bool {
-    amount.usual < amount.most
 }
 
 /// The gain in success of one run over another.
@@ -157,6 +144,11 @@ impl<'a> DoctorInput<'a> {
             at_start,
             perturbations,
         })
+    }
+
+    /// Sets [what strong searches take](Amount::expected), until some have ended.
+    pub fn foresee(&mut self, strong: [usize; 2]) {
+        self.work.strong = strong;
     }
 
     /// Sets the remaining checks, for the time left.
