@@ -258,18 +258,20 @@ impl Attacks<'_> {
             counted.of += 1;
         }
         progress.begin(all as u64, (all - to_do) as u64);
-        let forecast = self.forecast(&left)?;
-        match &forecast {
-            Some((_, plan, passes)) => {
-                progress.plan(plan);
-                progress.expect(*passes, Some([plan.seconds, plan.seconds_at_most]));
+        // The number of correct queries, if it is known, and the forward passes that are expected.
+        let (correct, expected) = match self.forecast(&left)? {
+            Some((correct, plan, passes)) => {
+                progress.plan(&plan);
+                progress.expect(passes, Some([plan.seconds, plan.seconds_at_most]));
+                (Some(correct), passes)
             }
             None => {
                 let model = self.surrogate.as_ref().map_or(&*self.model, |other| &*other.model);
-                progress.expect(work.usual_passes(left.iter().copied(), Room::of(model)), None);
+                let passes = work.usual_passes(left.iter().copied(), Room::of(model));
+                progress.expect(passes, None);
+                (None, passes)
             }
-        }
-        let correct = forecast.map_or(0, |(correct, ..)| correct);
+        };
         // An audit that was begun, or a part of one, can't be continued with fewer queries.
         let may_shorten = !self.part && to_do == all;
         let attacked_queries = || work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
@@ -308,7 +310,12 @@ impl Attacks<'_> {
                     withstood.push(further.eps);
                     let (spent, _) = progress.times();
                     let pace = progress.pace().unwrap_or(spent / made.max(1) as f64);
-                    let whole = (made + further.usual) * correct.max(further.of) / further.of.max(1);
+                    let part = made + further.usual;
+                    let whole = match correct {
+                        Some(correct) => part * correct.max(further.of) / further.of.max(1),
+                        // Other attacks may follow.
+                        None => part.max(expected),
+                    };
                     progress.plan(&revised(&further, pace, work.plan.ball.name));
                     progress.expect(whole, None);
                 }
