@@ -310,14 +310,10 @@ impl Attacks<'_> {
                     withstood.push(further.eps);
                     let (spent, _) = progress.times();
                     let pace = progress.pace().unwrap_or(spent / made.max(1) as f64);
-                    let part = made + further.usual;
-                    let whole = match correct {
-                        Some(correct) => part * correct.max(further.of) / further.of.max(1),
-                        // Other attacks may follow.
-                        None => part.max(expected),
-                    };
                     progress.plan(&revised(&further, pace, work.plan.ball.name));
-                    progress.expect(whole, None);
+                    let part = made + further.usual;
+                    let all = of_all_parts(part, further.of, correct).unwrap_or(part.max(expected));
+                    progress.expect(all, None);
                 }
                 Event::Further(_) => (),
                 Event::Broken(at) => {
@@ -626,6 +622,12 @@ impl Work<'_> {
     }
 }
 
+/// The passes of all parts, if one takes so many for `of` of the correct queries; `None` if it is unknown how
+/// many these are, because other attacks follow.
+fn of_all_parts(passes: usize, of: usize, correct: Option<usize>) -> Option<usize> {
+    correct.map(|correct| passes * correct.max(of) / of.max(1))
+}
+
 /// Queries of an attack.
 #[derive(Clone, Copy, Default)]
 struct Counted {
@@ -738,8 +740,16 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
 
 #[cfg(test)]
 mod tests {
-    use super::{is_broken, long};
+    use super::{is_broken, long, of_all_parts};
     use crate::record::{MemberResult, Outcome};
+
+    /// By hand: of 300 correct queries, the first 100 take 50 passes.
+    #[test]
+    fn the_first_part_predicts_the_others() {
+        assert_eq!(of_all_parts(50, 100, Some(300)), Some(150));
+        assert_eq!(of_all_parts(50, 100, Some(100)), Some(50));
+        assert_eq!(of_all_parts(50, 100, None), None);
+    }
 
     /// The strong search makes no attack on a query that is wrong without one.
     #[test]
