@@ -192,16 +192,20 @@ def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
     assert watch is not None and watcher(False) is None
     watch({"event": "start", "phase": "attacks"})
     state = {"attack": "ES", "queries_done": 3, "queries": 60}
-    watch({"event": "progress", "phase": "attacks", "done": 5, "total": 20, "seconds_left": 9, **state})
-    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": 90, "seconds_expected": 8, **state})
+    watch({"event": "progress", "phase": "attacks", "done": 5, "total": 20, "seconds_left": 9, "seconds_expected": 6, **state})
+    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": 20, "seconds_expected": 8, **state})
     watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": None, "seconds_expected": 7, **state})
+    strong = {"attack": "R1", "search": "strong", "queries_broken": 7, "queries_done": 0, "queries": 60}
+    watch({"event": "progress", "phase": "attacks", "done": 7, "total": 20, "seconds_left": None, "seconds_expected": 5, **strong})
     watch({"event": "note", "text": "this takes long"})
     watch({"event": "end", "phase": "attacks", "seconds": 1})
     printed = capsys.readouterr().err
-    assert "5/20" in printed and "ES 3/60 queries" in printed and "this takes long" in printed
+    assert "5/20" in printed and "ES 3/60 queries," in printed and "this takes long" in printed
+    assert "R1 7/60 queries broken" in printed
     # The program's estimates and bounds, not tqdm's. A phase that ends early fills its bar.
-    assert "about 8 s left, at most 90 s" in printed and "about 7 s left" in printed
-    assert "at most 9 s left" in printed and "?it/s" not in printed and "<" not in printed
+    assert "about 8 s left, at most 20 s" in printed and "about 7 s left" in printed
+    assert "about 6 s left" in printed and "at most 9 s" not in printed
+    assert "?it/s" not in printed and "<" not in printed
     assert "100%" in printed and "20/20" in printed
     # A phase after the attacks.
     watch({"event": "start", "phase": "checks"})

@@ -17,7 +17,7 @@ use crate::record::{Acceptance, Finding, Metric, Severity, Space, Warning};
 use crate::report::{Destination, by_extension};
 use crate::request::Request;
 use crate::space::Gallery;
-use crate::threat::{CleanImage, Event, Others, Plan, Strong};
+use crate::threat::{CleanImage, Event, Others, Plan, Room, Strong};
 use crate::{Error, Exit, Result, interrupt};
 use goal::{Comparison, Goal, Point};
 use sha2::{Digest, Sha256};
@@ -385,7 +385,10 @@ fn search(
 ) -> Result<Option<Vec<f32>>> {
     let Goal { context, trial, .. } = goal;
     let mut phase = Phase::new("attack", 0, request.progress);
-    phase.begin(plan.most_work(trial.objective) as u64, 0);
+    phase.begin(plan.work(trial.objective) as u64, 0);
+    let room = Room::of(model);
+    // Each is expected until it was not enough.
+    let enough = [plan.first_passes(trial.objective, room), plan.usual_passes(trial.objective, 1, room)];
     let images = |item: usize| match item == trial.query {
         true => Ok(CleanImage { data: photograph.data.clone(), resampling: Some(resampling.clone()) }),
         false => Err(Error::internal("the attack on a file reads no other image")),
@@ -405,11 +408,13 @@ fn search(
         let mut workers = model.passes_for_search();
         strong.run(&mut workers, &mut |event| {
             match event {
-                Event::Step { done, passes, .. } => {
-                    phase.advance(done as u64, [passes.made, passes.left], None);
+                Event::Step { passes, .. } => {
+                    let expected = enough.into_iter().find(|all| *all >= passes.made);
+                    phase.expect(expected.unwrap_or(passes.made + passes.left), None);
+                    phase.advance([passes.made, passes.left], None);
                     end = interrupt::check("");
                 }
-                Event::Further(_) => (),
+                Event::Further(_) | Event::Broken(_) => (),
                 Event::Done(_, outcome, evidence) => {
                     let reached = outcome.members.iter().flatten().any(|member| member.reached);
                     found = reached.then(|| evidence.image.clone());
