@@ -17,7 +17,8 @@ const NEAREST: usize = 5;
 /// What the attacked file should achieve.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
-    /// An image of another class is nearest than without an attack; without classes another image.
+    /// An image is nearest whose class is neither that of the clean answer nor the photograph's own; without
+    /// classes another image.
     OtherClass,
     /// An image of this class, or this image, is nearest.
     Find(String),
@@ -90,8 +91,8 @@ pub(super) struct Goal {
 
 /// The items that the file may find.
 enum Target {
-    /// Any class but this one.
-    NotClass(usize),
+    /// Any class but these.
+    NotClasses(Vec<usize>),
     /// Any image but these.
     NotImages(Vec<usize>),
     Class(usize),
@@ -103,8 +104,9 @@ impl Target {
     /// photograph's is nearest.
     fn label(&self, all: &Gallery, item: Option<usize>) -> usize {
         match (self, item) {
-            (Target::NotClass(class), None) => *class,
-            (Target::NotClass(_), Some(i)) => all.labels[i],
+            (Target::NotClasses(kept), None) => kept[0],
+            (Target::NotClasses(kept), Some(i)) if kept.contains(&all.labels[i]) => kept[0],
+            (Target::NotClasses(_), Some(i)) => all.labels[i],
             (Target::NotImages(same), Some(i)) => usize::from(!same.contains(&i)),
             (_, None) => 0,
             (Target::Class(class), Some(i)) => usize::from(all.labels[i] == *class),
@@ -136,8 +138,8 @@ impl Goal {
         if !(0..query).any(|i| gallery.labels[i] != gallery.labels[query]) {
             return Err(Error::usage(match classes {
                 Some(classes) => format!(
-                    "all images of the gallery but the photograph itself have class `{}`: no other can be found",
-                    classes[all.labels[first]]
+                    "all images of the gallery but the photograph itself have class {}: no other can be found",
+                    in_words(&answers(all, itself, first), classes, " or ")
                 ),
                 None => format!(
                     "all images of the gallery but the photograph itself are near copies of `{}`: no other can be found",
@@ -220,8 +222,22 @@ impl Nearest {
     }
 }
 
-/// What `find` names, in words and as items of the gallery; `None` is any other class than that of `first`,
-/// which is found without an attack.
+/// The classes of the clean answer `first` and, if it is another, of the photograph itself, where the gallery
+/// or the queries have it. A search that finds either is not brought to fail by the attack.
+fn answers(all: &Gallery, itself: Option<usize>, first: usize) -> Vec<usize> {
+    let found = all.labels[first];
+    let own = itself.map(|i| all.labels[i]).filter(|own| *own != found);
+    std::iter::once(found).chain(own).collect()
+}
+
+/// The names of these classes.
+fn in_words(labels: &[usize], classes: &[String], separator: &str) -> String {
+    let names: Vec<String> = labels.iter().map(|&label| format!("`{}`", classes[label])).collect();
+    names.join(separator)
+}
+
+/// What `find` names, in words and as items of the gallery; `None` is any class but those of [`answers`].
+/// `first` is found without an attack.
 fn target(
     find: Option<&str>,
     (all, itself): (&Gallery, Option<usize>),
@@ -231,9 +247,11 @@ fn target(
     let others = || (0..all.len()).filter(|&i| Some(i) != itself);
     let class_of_first = classes.map(|classes| &classes[all.labels[first]]);
     let Some(name) = find else {
-        return Ok(match class_of_first {
-            Some(class) => {
-                (format!("finds another class than `{class}`"), Target::NotClass(all.labels[first]))
+        return Ok(match classes {
+            Some(classes) => {
+                let kept = answers(all, itself, first);
+                let words = format!("finds another class than {}", in_words(&kept, classes, " and "));
+                (words, Target::NotClasses(kept))
             }
             None => (
                 format!("finds another image than `{}`", all.ids[first]),
