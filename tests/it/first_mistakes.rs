@@ -1,6 +1,6 @@
 //! What a first use often gets wrong: each message names the mistake and what to write instead.
 
-use crate::common::{Temp, bundled_path, run, words};
+use crate::common::{Temp, bundled, bundled_path, one_line, run, says, words};
 
 /// A photograph of the gallery that the search gets wrong already: its own class is no success, and where
 /// no third class is left, there is nothing to attack.
@@ -33,4 +33,27 @@ fn the_right_class_of_a_photograph_is_no_success_of_an_attack() {
         let right = format!("attack {model:?} gallery/class03/00.png {flags}");
         assert!(!run(&dir, words(&right)).out.contains("note "));
     }
+}
+
+/// Mean and std of grey levels with pixels in [0, 1], as flags and in a card: refused before any image is
+/// embedded, and the command that is named reads the model.
+#[test]
+fn a_mean_in_grey_levels_needs_their_range() {
+    let dir = Temp::new();
+    std::fs::copy(bundled("plain.onnx"), dir.join("m.onnx")).unwrap();
+    let why = "mean 123.675 lies outside the range of the pixels, 0 to 1. If mean and std count from 0 to 255, \
+               state --range 0,255 (in a card: range: [0, 255])";
+    let line = "m.onnx --mean 123.675 --std 58.395 -q";
+    let refused = run(&dir, words(line)).ended(2).err;
+    says(&one_line(&refused), &[why, &format!("fix: audit {line} --range 0,255")]);
+    dir.write("m.yaml", "mean: 123.675\nstd: 58.395\n");
+    says(
+        &one_line(&run(&dir, words("m.onnx -q")).ended(2).err),
+        &[why, "fix: audit m.onnx -q --range 0,255"],
+    );
+    // A range that is stated is not replaced, and one that has the mean is right.
+    dir.write("m.yaml", "mean: 123.675\nstd: 58.395\nrange: [0, 1]\n");
+    assert!(!run(&dir, words("m.onnx -q")).ended(2).err.contains("fix: "));
+    dir.write("m.yaml", "mean: 123.675\nstd: 58.395\nrange: [0, 255]\n");
+    run(&dir, words("inspect m.onnx")).ended(0);
 }
