@@ -1,6 +1,9 @@
 //! What a first use often gets wrong: each message names the mistake and what to write instead.
 
+use crate::common::models::{Weights, free, grey, value};
 use crate::common::{Temp, bundled, bundled_path, one_line, run, says, words};
+use onnx_grad::Graph;
+use onnx_grad::graph::Node;
 
 /// A photograph of the gallery that the search gets wrong already: its own class is no success, and where
 /// no third class is left, there is nothing to attack.
@@ -56,4 +59,54 @@ fn a_mean_in_grey_levels_needs_their_range() {
     assert!(!run(&dir, words("m.onnx -q")).ended(2).err.contains("fix: "));
     dir.write("m.yaml", "mean: 123.675\nstd: 58.395\nrange: [0, 255]\n");
     run(&dir, words("inspect m.onnx")).ended(0);
+}
+
+/// Grey images of 224 pixels to [N, `places`, `length`], by a convolution of 32 pixels.
+fn in_places(places: i64, length: i64) -> Graph {
+    let channels = places * length / 49;
+    let nodes = vec![
+        Node::new("Conv", &["image", "kernel"], "map").with("strides", vec![32i64, 32]),
+        Node::new("Reshape", &["map", "shape"], "columns"),
+        Node::new("Transpose", &["columns"], "output0").with("perm", vec![0i64, 2, 1]),
+    ];
+    let weights = Weights::new(1).normal("kernel", &[channels, 1, 32, 32], 0.03);
+    let mut graph = grey(nodes, weights.ints("shape", &[-1, length, places]));
+    graph.inputs = vec![value("image", free(), &[1, 224, 224])];
+    graph.outputs = vec![value("output0", free(), &[places, length])];
+    graph
+}
+
+/// Three anchors at each of 7 × 7 places, as of a small YOLO, are no tokens, unlike the 49 tokens of a Swin
+/// transformer.
+#[test]
+fn boxes_of_one_grid_are_no_tokens() {
+    let dir = Temp::new();
+    for (places, length, looks, exit) in [
+        (147, 85, "a detector: its outputs are boxes", 3),
+        (49, 96, "tokens or a feature map, not one vector an image", 3),
+        (147, 96, "tokens or a feature map, not one vector an image", 3),
+    ] {
+        dir.write("m.onnx", in_places(places, length).encode());
+        let found = run(&dir, words("inspect m.onnx --json")).ended(exit).out;
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        assert_eq!(found["looks_like"], looks, "{places} x {length}");
+        let detector = looks.starts_with("a detector");
+        // An audit says so too, and advises no flag.
+        let refused = one_line(&run(&dir, words("m.onnx -q")).ended(3).err);
+        assert_eq!(
+            refused.contains("It looks like a detector: its outputs are boxes; an audit is "),
+            detector
+        );
+        assert_eq!(refused.contains("fix: audit"), !detector, "{refused}");
+        assert_eq!(found["next"][0].as_str().unwrap().contains("--pooling cls"), !detector);
+    }
+    // Taken for tokens by force, the report has a warning.
+    dir.write("m.onnx", in_places(147, 85).encode());
+    run(&dir, words("images --out photos --size 32 --channels 1 --classes 4 --samples 5")).ended(0);
+    let flags = "--pooling cls --suite smoke --max-queries 2 --allow-untrusted -q -o r.json";
+    run(&dir, words(&format!("m.onnx --data photos {flags}"))).ended(0);
+    let report = dir.json("r.json");
+    let all = report["warnings"].as_array().unwrap();
+    let scores = all.iter().find(|warning| warning["id"] == "class-scores").unwrap();
+    says(scores["text"].as_str().unwrap(), &["a detector: the 85 values of the output output0"]);
 }
