@@ -110,3 +110,27 @@ fn boxes_of_one_grid_are_no_tokens() {
     let scores = all.iter().find(|warning| warning["id"] == "class-scores").unwrap();
     says(scores["text"].as_str().unwrap(), &["a detector: the 85 values of the output output0"]);
 }
+
+/// Lists with blanks or brackets, and a bound without an equals sign.
+#[test]
+fn values_in_several_words_are_named_as_they_are_written() {
+    let dir = Temp::new();
+    let blanks =
+        "--mean: its values are separated by commas, without blanks, such as --mean 0.485,0.456,0.406";
+    let bound = "--fail-under takes METRIC=VALUE: --fail-under robust_r1 30".replace(" 30", "=30");
+    let numbers = |flag: &str, example: &str, found: &str| {
+        format!("{flag}: expected numbers separated by commas, such as {flag} {example}; found `{found}`")
+    };
+    for (line, expected) in [
+        (vec!["m.onnx", "--mean", "0.485", "0.456", "0.406"], blanks.to_string()),
+        (vec!["inspect", "m.onnx", "--mean", "0.485", "0.456", "0.406"], blanks.to_string()),
+        (vec!["m.onnx", "--fail-under", "robust_r1", "30"], bound.clone()),
+        (vec!["gate", "r.json", "--fail-under", "robust_r1", "30"], bound),
+        (vec!["m.onnx", "--mean", "0.4 0.4 0.4"], numbers("--mean", "0.485,0.456,0.406", "0.4 0.4 0.4")),
+        (vec!["m.onnx", "--std", "[0.2,0.2,0.2]"], numbers("--std", "0.229,0.224,0.225", "[0.2")),
+        (vec!["m.onnx", "--range", "0-255"], numbers("--range", "0,255", "0-255")),
+    ] {
+        let error = one_line(&run(&dir, &line).ended(2).err);
+        assert_eq!(error, format!("audit: {expected}"), "{line:?}");
+    }
+}
