@@ -2,6 +2,7 @@
 
 use crate::common::models::{Weights, free, grey, value};
 use crate::common::{Temp, bundled, bundled_path, one_line, run, says, words};
+use audit::judge::quantity::{CLEAN_R1, Quantity};
 use onnx_grad::Graph;
 use onnx_grad::graph::Node;
 
@@ -133,4 +134,12 @@ fn values_in_several_words_are_named_as_they_are_written() {
         let error = one_line(&run(&dir, &line).ended(2).err);
         assert_eq!(error, format!("audit: {expected}"), "{line:?}");
     }
+}
+
+/// Gates take the name that Python has for clean R@1.
+#[test]
+fn clean_r1_is_a_metric_of_gates() {
+    assert!(Quantity::find("clean_r1").unwrap() == CLEAN_R1);
+    assert_eq!(Quantity::find(" clean_map ").unwrap().name, "benign.map");
+    assert!(Quantity::find("clean_r").is_err());
 }
