@@ -1,6 +1,6 @@
 //! What a first use often gets wrong: each message names the mistake and what to write instead.
 
-use crate::common::models::{Weights, free, grey, value};
+use crate::common::models::{Weights, free, grey, stage, value};
 use crate::common::{Temp, bundled, bundled_path, one_line, run, says, words};
 use audit::judge::quantity::{CLEAN_R1, Quantity};
 use onnx_grad::Graph;
@@ -142,4 +142,32 @@ fn clean_r1_is_a_metric_of_gates() {
     assert!(Quantity::find("clean_r1").unwrap() == CLEAN_R1);
     assert_eq!(Quantity::find(" clean_map ").unwrap().name, "benign.map");
     assert!(Quantity::find("clean_r").is_err());
+}
+
+/// A baseline repeats the queries of its images: without them the audit is refused before the work, another
+/// number of queries is said to have no effect, and a missing baseline is told how it is made.
+#[test]
+fn a_baseline_brings_its_queries_and_needs_its_images() {
+    let dir = stage(5, 4);
+    let line = "model.onnx --suite smoke --strong-sample off --progress json";
+    run(&dir, words(&format!("{line} --data data --max-queries 12 -o base.json"))).ended(0);
+
+    let missing = format!("{line} --baseline base.json");
+    let refused = run(&dir, words(&missing)).ended(2).err;
+    let why = "--data is missing: the baseline is of the images data, and without --data this audit takes generated ones";
+    says(&refused, &[why, &format!("fix: audit {missing} --data data")]);
+    assert!(!refused.contains("\"phase\""), "{refused}");
+
+    let note = "--baseline repeats the 12 queries of base.json; --max-queries 5 has no effect";
+    let both = |most: &str| {
+        run(&dir, words(&format!("{line} --data data --baseline base.json --max-queries {most}"))).err
+    };
+    assert!(both("5").contains(note));
+    assert!(!both("12").contains("has no effect"));
+
+    let first = run(&dir, words(&format!("{line} --data data --baseline no.json"))).ended(2).err;
+    says(
+        &first,
+        &["can't read no.json", "--save-baseline no.json in place of --baseline makes the first one"],
+    );
 }
