@@ -2,6 +2,8 @@
 
 use crate::common::models::{Weights, free, grey, stage, value};
 use crate::common::{Temp, bundled, bundled_path, one_line, run, says, words};
+use crate::report_fixture::fixture;
+use audit::judge::compare::of_reports;
 use audit::judge::quantity::{CLEAN_R1, Quantity};
 use onnx_grad::Graph;
 use onnx_grad::graph::Node;
@@ -170,4 +172,31 @@ fn a_baseline_brings_its_queries_and_needs_its_images() {
         &first,
         &["can't read no.json", "--save-baseline no.json in place of --baseline makes the first one"],
     );
+}
+
+/// Models of one file name are told apart by their folders, and of one path by their reports.
+#[test]
+fn compared_models_have_names_of_their_own() {
+    let compared = |paths: [&str; 2], files: [&str; 2], strengths: [f64; 2]| {
+        let reports = [0, 1].map(|i| {
+            let mut report = fixture(strengths[i]);
+            report.model.path = paths[i].into();
+            report
+        });
+        of_reports(files.map(String::from).into(), &reports, None, false).unwrap()
+    };
+    for (paths, files, expected) in [
+        (["a/m.onnx", "b/n.onnx"], ["r.json", "s.json"], ["m.onnx", "n.onnx"]),
+        (["x/own/m.onnx", "x/clf/m.onnx"], ["r.json", "s.json"], ["own/m.onnx", "clf/m.onnx"]),
+        (["m.onnx", "old/m.onnx"], ["r.json", "s.json"], ["m.onnx", "old/m.onnx"]),
+        (["m.onnx", "m.onnx"], ["runs/1/before.json", "after.json"], ["before.json", "after.json"]),
+        (["m.onnx", "m.onnx"], ["r.json", "r.json"], ["m.onnx", "m.onnx"]),
+    ] {
+        let comparison = compared(paths, files, [0.3, 0.6]);
+        let names: Vec<&str> = comparison.models.iter().map(|model| model.model.as_str()).collect();
+        assert_eq!(names, expected);
+        assert!(!comparison.cautions.iter().any(|caution| caution.contains("the same results")));
+    }
+    let itself = compared(["m.onnx"; 2], ["r.json"; 2], [0.3, 0.3]);
+    assert!(itself.cautions.contains(&"r.json and r.json hold the same results of one model".to_string()));
 }
