@@ -2,7 +2,7 @@
 
 use crate::common::models::{Weights, free, grey, stage, value};
 use crate::common::{Temp, bundled, bundled_path, one_line, run, says, words};
-use crate::report_fixture::fixture;
+use crate::report_fixture::report as fixture;
 use audit::judge::compare::of_reports;
 use audit::judge::quantity::{CLEAN_R1, Quantity};
 use onnx_grad::Graph;
@@ -199,4 +199,21 @@ fn compared_models_have_names_of_their_own() {
     }
     let itself = compared(["m.onnx"; 2], ["r.json"; 2], [0.3, 0.3]);
     assert!(itself.cautions.contains(&"r.json and r.json hold the same results of one model".to_string()));
+}
+
+/// Both plans come before the images are embedded.
+#[test]
+fn a_comparison_of_models_begins_with_its_plans() {
+    let dir = stage(5, 4);
+    let told = run(
+        &dir,
+        words("compare model.onnx model.onnx --suite smoke --data data --strong-sample off --progress json"),
+    );
+    let events: Vec<serde_json::Value> =
+        told.err.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let plans = events.iter().filter(|event| event["event"] == "plan" && event["seconds_a_query"].is_f64());
+    assert_eq!(plans.count(), 2, "{}", told.err);
+    let notes: String =
+        events.iter().filter_map(|event| event["text"].as_str()).map(|text| one_line(text) + "\n").collect();
+    says(&notes, &["about twice what their plans say\n"]);
 }
