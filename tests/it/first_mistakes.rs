@@ -6,7 +6,7 @@ use crate::report_fixture::report as fixture;
 use audit::judge::compare::of_reports;
 use audit::judge::quantity::{CLEAN_R1, Quantity};
 use onnx_grad::Graph;
-use onnx_grad::graph::Node;
+use onnx_grad::graph::{Dim, Node};
 
 /// A photograph of the gallery that the search gets wrong already: its own class is no success, and where
 /// no third class is left, there is nothing to attack.
@@ -216,4 +216,35 @@ fn a_comparison_of_models_begins_with_its_plans() {
     let notes: String =
         events.iter().filter_map(|event| event["text"].as_str()).map(|text| one_line(text) + "\n").collect();
     says(&notes, &["about twice what their plans say\n"]);
+}
+
+/// A misspelt class is told with the nearest one, before anything is embedded.
+#[test]
+fn a_misspelt_class_of_find_is_told_with_the_nearest() {
+    let dir = stage(9, 4);
+    let line = "attack model.onnx data/class00/00.png --data data -o x.png --progress json";
+    let refused = run(&dir, words(&format!("{line} --find clas04"))).ended(2).err;
+    let why = "--find clas04: no class and no image of the gallery has this name (did you mean `class04`?). Classes are class00, ";
+    says(&refused, &[why, "class07 and 1 more; an image is named as class00/00.png"]);
+    assert!(!refused.contains("\"phase\":\"gallery\""), "{refused}");
+}
+
+/// A model whose size is open is no unknown kind of model.
+#[test]
+fn a_model_of_open_size_looks_like_an_embedding() {
+    let dir = Temp::new();
+    let nodes = vec![
+        Node::new("Conv", &["image", "kernel"], "map"),
+        Node::new("GlobalAveragePool", &["map"], "mean"),
+        Node::new("Flatten", &["mean"], "embedding"),
+    ];
+    let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[64, 1, 3, 3], 0.3));
+    let open = |name: &str| Dim::Free(name.into());
+    graph.inputs[0].shape = Some(vec![free(), Dim::Known(1), open("height"), open("width")]);
+    graph.outputs = vec![value("embedding", free(), &[64])];
+    dir.write("m.onnx", graph.encode());
+    let found = run(&dir, words("inspect m.onnx --json")).ended(3).out;
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["looks_like"], "an embedding of images");
+    assert_eq!(found["next"][0], "audit m.onnx --size 224 --max-queries 50 -o m-audit.html");
 }

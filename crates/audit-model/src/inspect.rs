@@ -386,6 +386,8 @@ pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>)
         Some(_) => Look::Embedding,
         None if dense(&shape, seen) => Look::Dense,
         None if (3..=4).contains(&shape.len()) => Look::Tokens,
+        // Its size is open, for instance.
+        None if shape.len() == 2 && shape[1] >= SHORT as i64 => Look::Embedding,
         None => Look::Unknown,
     }
 }

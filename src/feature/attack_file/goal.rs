@@ -1,6 +1,8 @@
 //! The goal of the attacked file: to find another item in a gallery, or to be accepted or refused as a
 //! person.
 
+use crate::data::Dataset;
+use crate::error::{did_you_mean, shortened};
 use crate::record::{Form, Metric, Outcome, Role};
 use crate::space::Gallery;
 use crate::threat::objective::r1::R1;
@@ -10,6 +12,9 @@ use crate::threat::{AttackContext, ContextSettings, Objective, Trial, measure, s
 use crate::{Error, Result};
 use ndarray::Array2;
 use std::path::{Path, PathBuf};
+
+/// Classes that an error names.
+const SHOWN_CLASSES: usize = 8;
 
 /// Images of a search that are shown.
 const NEAREST: usize = 5;
@@ -117,8 +122,8 @@ impl Target {
 
 impl Goal {
     /// The image that is nearest in `all` without `itself` is to be one of those that `find` names. Errors
-    /// (exit code 2): `find` names no class and no image of the gallery, the photograph itself, or what is
-    /// found already. `classes` are the names of the classes, if there are any.
+    /// (exit code 2): `find` names an image that can't be read, the photograph itself, or what is found
+    /// already. `classes` are the names of the classes, if there are any.
     pub fn search(
         find: Option<&str>,
         (all, itself): (&Gallery, Option<usize>),
@@ -236,6 +241,23 @@ fn in_words(labels: &[usize], classes: &[String], separator: &str) -> String {
     names.join(separator)
 }
 
+/// Refuses a name that no class and no image of the data set has (exit code 2), before anything is embedded.
+pub(super) fn refuse_unknown(find: &str, dataset: &Dataset) -> Result<()> {
+    let classes: &[String] = if dataset.classless { &[] } else { &dataset.classes };
+    if classes.iter().any(|class| class == find) || dataset.items.iter().any(|item| item.id == find) {
+        return Ok(());
+    }
+    let example = dataset.items.first().map_or("", |item| item.id.as_str());
+    Err(Error::usage(match classes {
+        [] => format!("--find {find}: no image of the gallery has this name. They are named as {example}"),
+        _ => format!(
+            "--find {find}: no class and no image of the gallery has this name{}. Classes are {}; an image is named as {example}",
+            did_you_mean(find, classes),
+            shortened(classes, SHOWN_CLASSES)
+        ),
+    }))
+}
+
 /// What `find` names, in words and as items of the gallery; `None` is any class but those of [`answers`].
 /// `first` is found without an attack.
 fn target(
@@ -270,21 +292,8 @@ fn target(
         }
         return Ok((format!("finds class `{name}`"), Target::Class(class)));
     }
-    let Some(image) = all.find(name) else {
-        let Some(classes) = classes else {
-            return refused(&format!(
-                "no image of the gallery has this name. They are named as {}",
-                all.ids[0]
-            ));
-        };
-        let some: Vec<&str> = classes.iter().take(5).map(String::as_str).collect();
-        return refused(&format!(
-            "no class and no image of the gallery has this name. Classes are {}{}; an image is named as {}",
-            some.join(", "),
-            if classes.len() > some.len() { " and others" } else { "" },
-            all.ids[0]
-        ));
-    };
+    // Only images that can't be read are in the data set and not here.
+    let Some(image) = all.find(name) else { return refused("this image can't be read. Name another") };
     match others().any(|i| i == image) {
         false if Some(image) == itself => refused("this image is the photograph itself. Name another"),
         false => refused("this image is a query, and not in the gallery. Name another"),

@@ -99,6 +99,9 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let Settings { suite, card, .. } = Settings::settle(request)?;
     let acceptance = suite.threshold;
     let mut opened = Opened::new(request, suite, card, Purpose::Attacks)?;
+    if let Wish::Find(name) = &attack.wish {
+        goal::refuse_unknown(name, &opened.subject.dataset)?;
+    }
     let stated = acceptance.map(|stated| stated.distance(opened.subject.metric)).transpose()?.flatten();
     let eps = whole_levels(opened.setup.plan.eps)?;
 
