@@ -411,14 +411,16 @@ pub fn prepend(preprocessing: &Preprocessing, graph: &mut Graph, name: &str, bat
         steps.push(("Identity", None, None));
     }
     let count = steps.len();
+    // A file that `audit grad` wrote has such names.
+    let prefix = graph.free_prefix("audit/preprocessing");
     let mut at = super::IMAGE.to_string();
     let mut nodes = Vec::with_capacity(count);
     for (i, (op, constant, attr)) in steps.into_iter().enumerate() {
         // The last of these nodes takes the place of the model's own input.
-        let out = if i + 1 == count { name.to_string() } else { format!("audit/preprocessed/{i}") };
+        let out = if i + 1 == count { name.to_string() } else { format!("{prefix}{op}/{i}") };
         let mut node = Node::new(op, &[&at], &out);
         if let Some(t) = constant {
-            let key = format!("audit/preprocessing/{i}");
+            let key = format!("{prefix}{i}");
             graph.constants.insert(key.clone(), t);
             node.inputs.push(key);
         }

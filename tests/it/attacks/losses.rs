@@ -125,8 +125,8 @@ fn the_margin_is_that_of_the_nearest_items() {
     for (class, other, margin) in [(None, 2, -1.0), (Some(1), 2, -1.0), (Some(2), 4, 8.0)] {
         let Loss::Gallery(of) = r1::margin(&context, Form::Corrected, &first, class) else { panic!() };
         let mut weights = [0.0; 5];
-        // A millionth of the distance to the other class is added.
-        assert!((of(&d, &mut weights) - margin).abs() < 1e-5);
+        // The rounding of the distance to the other class is added.
+        assert!((of(&d, &mut weights) - margin).abs() < 1e-4);
         let mut expected = [0.0; 5];
         (expected[other], expected[1]) = (1.0, -1.0);
         assert_eq!(weights, expected, "{class:?}");
