@@ -415,8 +415,8 @@ fn corners(shape: &[i64], seen: &Seen) -> bool {
 
 /// Whether an output has values for each place of a detector's grids.
 ///
-/// Places of the coarser grids alone are as few as tokens. There, only three anchors a place count, with values
-/// that no transformer has: the lengths of tokens are multiples of 8, and boxes with their scores seldom.
+/// Places of the coarser grids alone are as few as tokens. There, only [N, places, values] with three anchors a
+/// place counts, with so many values as no token has: a multiple of 8 is one's length.
 fn grid(shape: &[i64], seen: &Seen) -> bool {
     let [_, a, b] = *shape else { return false };
     let places = |strides: &[usize]| -> i64 {
@@ -428,7 +428,7 @@ fn grid(shape: &[i64], seen: &Seen) -> bool {
         let some = [&STRIDES[1..], &STRIDES[1..2], &STRIDES[2..]];
         n > 0 && values > 4 && values % 8 != 0 && some.iter().any(|grids| ANCHORS[1] * places(grids) == n)
     };
-    [(a, b), (b, a)].into_iter().any(|(n, values)| n > MOST_TOKENS || grids(n) || coarse(n, values))
+    coarse(a, b) || [a, b].into_iter().any(|n| n > MOST_TOKENS || grids(n))
 }
 
 /// Whether an output is a map of at least half the height and width of the images.
