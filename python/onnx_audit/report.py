@@ -318,7 +318,7 @@ class Comparison(_Document):
     def rows(self) -> list[Row]:
         """Returns a row for each model and metric.
 
-        Keys: model; metric; value, None if it is withheld; change, the difference from the baseline, with
+        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is withheld; change, the difference from the baseline, with
         change_low and change_high, its 95 % interval; and word, the conclusion from the change.
         """
         rows = []
@@ -345,12 +345,13 @@ class Comparison(_Document):
 class _Saved:
     """Context manager that writes a report to a temporary file and returns its path."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, name: str = "report.json") -> None:
         self.text = text
+        self.name = name
 
     def __enter__(self) -> Path:
         self.folder = TemporaryDirectory(prefix="onnx-audit-")
-        file = Path(self.folder.name) / "report.json"
+        file = Path(self.folder.name) / self.name
         file.write_text(self.text, encoding="utf-8")
         return file
 

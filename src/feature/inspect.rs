@@ -239,8 +239,9 @@ fn findings(
     if let Some(problem) = problem {
         // What the output looks like is nothing if its values are not of one image.
         let instead = found.look.instead().filter(|_| !untrusted);
-        next.extend(problem.flags.first().map(|row| audit(row)).or_else(|| instead.map(String::from)));
-    } else if let (Look::Detector | Look::Dense, Some(instead)) = (&found.look, found.look.instead()) {
+        let flags = problem.flags.first().filter(|_| !found.look.is_other());
+        next.extend(flags.map(|row| audit(row)).or_else(|| instead.map(String::from)));
+    } else if let (true, Some(instead)) = (found.look.is_other(), found.look.instead()) {
         next.push(instead.into());
     } else {
         let own = "that audit uses generated images. For your own add --data FOLDER, with one folder for each class";

@@ -48,6 +48,12 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
             model.dim, model.output
         )));
     }
+    if model.look == Look::Detector {
+        found.push(reason::CLASS_SCORES.warning(format!(
+            "the model looks like a detector: the {} values of the output {} would be those of boxes, and no embedding of the image",
+            model.dim, model.output
+        )));
+    }
     if !data.unreadable.is_empty() {
         let count = data.unreadable.len();
         let images = if count == 1 { "image" } else { "images" };

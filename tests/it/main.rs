@@ -35,6 +35,7 @@ mod extension;
 mod file_space;
 #[cfg(unix)]
 mod files_kept;
+mod first_mistakes;
 mod foreign;
 mod gate;
 mod gate_ci;

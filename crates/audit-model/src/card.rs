@@ -249,6 +249,15 @@ fn scale_and_shift(
         return Err(wrong(input, format!("--std must be above 0, and is {bad}")));
     }
     let [low, high] = card.range.unwrap_or([0.0, 1.0]);
+    // Mean and std of grey levels, with pixels that are none.
+    if let Some(mean) = mean.iter().find(|mean| high <= 1.0 && **mean > high) {
+        let range = card.range.is_none().then(|| remedy::row("--range", "0,255"));
+        let what = format!(
+            "mean {mean} lies outside the range of the pixels, {low} to {high}. If mean and std count from 0 to 255, state --range 0,255 \
+             (in a card: range: [0, 255])"
+        );
+        return Err(wrong(input, what).lacking(range));
+    }
     let scale: Vec<f32> = std.iter().map(|s| (high - low) / s).collect();
     let shift: Vec<f32> = mean.iter().zip(&std).map(|(m, s)| (low - m) / s).collect();
     if !scale.iter().chain(&shift).all(|v| v.is_finite()) {

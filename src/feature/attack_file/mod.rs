@@ -58,6 +58,8 @@ pub struct AttackedFile {
     pub eps: u32,
     /// Result for the photograph.
     pub clean: Found,
+    /// The photograph's own class in the gallery, if the clean search finds another.
+    pub wrong: Option<String>,
     /// The file; `None` if there is none.
     pub attacked: Option<Attacked>,
 }
@@ -97,6 +99,9 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let Settings { suite, card, .. } = Settings::settle(request)?;
     let acceptance = suite.threshold;
     let mut opened = Opened::new(request, suite, card, Purpose::Attacks)?;
+    if let Wish::Find(name) = &attack.wish {
+        goal::refuse_unknown(name, &opened.subject.dataset)?;
+    }
     let stated = acceptance.map(|stated| stated.distance(opened.subject.metric)).transpose()?.flatten();
     let eps = whole_levels(opened.setup.plan.eps)?;
 
@@ -130,11 +135,11 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let serious = || warnings.iter().filter(|warning| warning.severity >= Severity::Warning);
     serious().for_each(|warning| request.progress.warn(&format!("[{}] {}", warning.id, warning.text)));
     let threshold = stated.or(images.as_ref().map(|(context, _)| context.threshold)).unwrap_or(f64::NAN);
-    let (goal, system) = match (&comparison, &reference) {
+    let (goal, system, own) = match (&comparison, &reference) {
         (Some(comparison), Some(pixels)) => {
             let raw: Vec<f32> = subject.model.embed(&pixels.data)?.iter().copied().collect();
             let goal = Goal::comparison(comparison, &raw, subject.metric, threshold, &point)?;
-            (goal, decided_by(comparison, &subject, threshold, acceptance))
+            (goal, decided_by(comparison, &subject, threshold, acceptance), None)
         }
         _ => {
             let all = images.as_ref().map(|(context, _)| &context.gallery);
@@ -147,7 +152,8 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
             let names = (!subject.dataset.classless).then_some(&subject.dataset.classes[..]);
             let goal = Goal::search(find, (all, itself), names, &point, request.seed)?;
             let searched = searched(request, &subject, goal.context.gallery.len());
-            (goal, vec![("gallery", searched)])
+            let own = names.zip(itself).map(|(names, i)| names[all.labels[i]].clone());
+            (goal, vec![("gallery", searched)], own)
         }
     };
 
@@ -162,6 +168,8 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let as_file = Arc::new(resampling.clone().through_jpeg(attack.jpeg));
     let image = search(request, &mut subject.model, &goal, &plan, (&photograph, &as_file))?;
     let clean = goal.found(&raw);
+    let class = clean.nearest.first().and_then(|first| first.class.as_ref());
+    let wrong = own.filter(|own| class.is_some_and(|class| class != own));
     let result = |attacked: Option<Attacked>| AttackedFile {
         attack: attack.clone(),
         goal: goal.words.clone(),
@@ -170,6 +178,7 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
         metric: subject.metric,
         eps,
         clean,
+        wrong,
         attacked,
     };
     let Some(image) = image else { return Ok(result(None)) };

@@ -58,6 +58,9 @@ use std::sync::Arc;
 /// Seed of the images of an audit without data. Compare scores only at equal seeds.
 pub const BUILTIN_SEED: u64 = 0;
 
+/// What the source of generated images is called, with their seed and number.
+pub const BUILTIN_SOURCE: &str = "built-in characters";
+
 /// A layout of labelled images on disk.
 pub struct Layout {
     /// Name on the command line.

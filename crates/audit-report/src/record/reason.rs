@@ -434,7 +434,8 @@ reasons! {
     PREPROCESSING_ASSUMED = "preprocessing-assumed", source::PREPROCESSING, "always", "Is the preprocessing stated?",
         "If the model was trained with other values, or normalises inside, state --mean and --std (0 and 1 for none)";
     CLASS_SCORES = "class-scores", source::FACENET, "always", "Is the output an embedding?",
-        "If they are, export the model without its classifier (timm: num_classes=0), or audit the value before the classifier: --output NAME";
+        "If they are, export the model without its classifier (timm: num_classes=0), or audit the value before it: --output NAME. \
+         Instead of a detector, audit the model that embeds what it cuts out";
     UNREADABLE_IMAGES = "unreadable-images", source::DATASHEETS, "always", "Could every image be read?",
         "Repair these files, or remove them";
     OTHER_FILES = "other-files", source::DATASHEETS, "with `--data`", "Is every file among the images an image?",
