@@ -72,6 +72,10 @@ pub struct ModelRecord {
     /// Why this value was chosen; absent in reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_why: Option<String>,
+    /// Name of the value before the classifier; absent unless the output looks like class scores, and in
+    /// reports of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_classifier: Option<String>,
     /// Length of an embedding.
     pub dim: usize,
     /// The distance between embeddings.

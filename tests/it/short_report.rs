@@ -1,0 +1,86 @@
+//! What an audit prints, and the steps that it advises, on reports made by hand.
+
+use crate::common::rendered;
+use crate::next_steps::steps;
+use crate::report_fixture::{warning, with_ladder};
+use audit::command::Cli;
+use audit::record::Report;
+use audit::report::escape::words;
+use audit::report::terminal::{Paint, brief_with};
+use clap::Parser;
+
+/// A report of 20 correct queries that fail under the smallest change of a file, and its command line.
+fn fallen(command: &str) -> Report {
+    let mut report = with_ladder(5, 0..20, 1.0, |_| false);
+    report.model.path = "m.onnx".into();
+    report.data.source = "photos".into();
+    report.command = Some(command.into());
+    report.warnings.clear();
+    report
+}
+
+/// However little room there is: errors in full, then what says that something else was audited than was
+/// meant, and details of the data last.
+#[test]
+fn grave_findings_are_printed_and_others_named() {
+    let mut report = fallen("audit m.onnx --output scores --data photos --max-queries 20 -o r.json");
+    report.model.before_classifier = Some("pooled".into());
+    report.warnings = vec![
+        warning("few-queries", "warning", "20 queries are few. Audit more"),
+        warning("built-in-data", "warning", &"generated images ".repeat(200)),
+        warning("class-scores", "warning", "1000 values look like class scores. If they are, audit others"),
+        warning("a-note", "info", "worth knowing"),
+        warning(
+            "collapse",
+            "error",
+            "embeddings are one point. The preprocessing may be wrong. Or the model",
+        ),
+    ];
+    let text = brief_with(&report, "", 120, Paint(false));
+    let at = text.find("error [").unwrap_or_else(|| panic!("{text}"));
+    let lines: Vec<&str> = text[at..].lines().take(5).collect();
+    assert_eq!(
+        lines,
+        [
+            "error [collapse]: embeddings are one point. The preprocessing may be wrong. Or the model",
+            "warning [class-scores]: 1000 values look like class scores",
+            "2 more (-v explains them): built-in-data, few-queries",
+            "next: The output looks like class scores, not an embedding. Audit the value before the classifier:",
+            "  audit m.onnx --data photos --max-queries 20 --output pooled -o m-embedding.html",
+        ]
+    );
+}
+
+/// A model that falls: what may be wrong with the audit comes first, and who can't train has a step too.
+#[test]
+fn a_model_that_falls_can_be_checked_hardened_or_replaced() {
+    let mut report =
+        fallen("audit m.onnx --mean=0 --data photos --eps 8/255 --max-queries 20 -o 'my r.json'");
+    report.warnings = vec![warning("preprocessing-assumed", "warning", "nothing states mean and std")];
+    let found = steps(&rendered(&report, "html"));
+    assert_eq!(
+        found[0],
+        (
+            "State the preprocessing in a model card; here it was assumed. This writes a draft".into(),
+            Some("audit inspect m.onnx --mean=0 --write-card".into())
+        )
+    );
+    let audit = "audit other.onnx --data photos --eps 8/255 --trials 'my r.json' -o other.json";
+    let compare = "audit compare 'my r.json' other.json";
+    for line in [audit, compare] {
+        Cli::try_parse_from(words(line)).unwrap_or_else(|e| panic!("{line}: {e}"));
+    }
+    let texts: Vec<&str> = found[1..].iter().map(|(text, _)| text.as_str()).collect();
+    let other = format!(
+        "If you can't train it, look for a more robust model. Audit the other model, or the hardened one, on the same queries: `{audit}`. \
+         Then compare both: `{compare}`"
+    );
+    assert_eq!(texts.len(), 3, "{texts:?}");
+    assert!(texts[0].starts_with("If you have training data, harden the model"), "{texts:?}");
+    assert_eq!(texts[1], other);
+    // Without a report as JSON, the step says how to write it.
+    report.command = Some("audit m.onnx --data photos".into());
+    let found = steps(&rendered(&report, "html"));
+    let said = found.iter().any(|(text, _)| text.ends_with("written by `-o report.json`"));
+    assert!(said, "{found:?}");
+}
