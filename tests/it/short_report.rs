@@ -1,10 +1,12 @@
 //! What an audit prints, and the steps that it advises, on reports made by hand.
 
-use crate::common::rendered;
+use crate::common::models::colour;
+use crate::common::{Temp, rendered, run};
 use crate::next_steps::steps;
 use crate::report_fixture::{warning, with_ladder};
 use audit::command::Cli;
-use audit::record::Report;
+use audit::judge::quantity::EPS50;
+use audit::record::{Report, Space};
 use audit::report::escape::words;
 use audit::report::terminal::{Paint, brief_with};
 use clap::Parser;
@@ -83,4 +85,40 @@ fn a_model_that_falls_can_be_checked_hardened_or_replaced() {
     let found = steps(&rendered(&report, "html"));
     let said = found.iter().any(|(text, _)| text.ends_with("written by `-o report.json`"));
     assert!(said, "{found:?}");
+}
+
+/// An ε50 of one grey level, as differences of pixels in float32 have it. No file changes by less, so that it
+/// has no interval.
+#[test]
+fn the_smallest_change_of_a_file_is_one_grey_level() {
+    let mut report = fallen("audit m.onnx --data photos --space file");
+    let ladder = report.scores.robust_r1.as_mut().unwrap().ladder.as_mut().unwrap();
+    let eps50 = ladder.eps50.as_mut().unwrap();
+    (eps50.value, eps50.interval) = (1.000007539987564, Some((1.0, 1.000007539987564)));
+    assert_eq!(EPS50.row(&report).spread().as_deref(), Some("1.00 – 1.00"));
+    report.suite.space = Space::File;
+    let row = EPS50.row(&report);
+    assert_eq!((row.number(), row.spread(), row.is_least()), ("1.00".into(), None, true));
+    assert_eq!(
+        audit::report::verdict(&report).unwrap(),
+        "Not robust: a change of 1/255 in the file's pixels, at most one grey level of a screen, is enough to make half of the correct \
+         searches fail"
+    );
+}
+
+/// A card that was just written is not advised once more.
+#[test]
+fn inspect_advises_a_card_until_it_is_written() {
+    let dir = Temp::new();
+    dir.write("m.onnx", colour().encode());
+    let next = |flags: &[&str]| -> Vec<String> {
+        let found = run(dir.path(), [&["inspect", "m.onnx", "--json"], flags].concat()).ended(0).out;
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        serde_json::from_value(found["next"].clone()).unwrap()
+    };
+    let before = next(&[]);
+    assert!(before[0].ends_with("--write-card writes a draft"), "{before:?}");
+    let after = next(&["--write-card"]);
+    assert_eq!(after[0], "m.yaml is written. Read its comments, and correct what was assumed");
+    assert_eq!(after[1..], before[1..]);
 }

@@ -305,7 +305,8 @@ const VISIBILITY: [(f64, &str); 4] = [
 
 /// How visible a change is. `levels` are 255ths.
 pub fn visibility(levels: f64) -> &'static str {
-    VISIBILITY.iter().find(|(most, _)| levels <= *most).map_or("", |(_, words)| words)
+    // A difference of pixels in float32 is a little larger than its whole levels.
+    VISIBILITY.iter().find(|(most, _)| levels <= *most * (1.0 + 1e-5)).map_or("", |(_, words)| words)
 }
 
 /// The verdict by ε50: how small a change is enough.
