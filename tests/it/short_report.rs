@@ -5,6 +5,7 @@ use crate::common::{Temp, rendered, run};
 use crate::next_steps::steps;
 use crate::report_fixture::{warning, with_ladder};
 use audit::command::Cli;
+use audit::judge::compare::mismatches;
 use audit::judge::quantity::EPS50;
 use audit::record::{Report, Space};
 use audit::report::escape::words;
@@ -121,4 +122,15 @@ fn inspect_advises_a_card_until_it_is_written() {
     let after = next(&["--write-card"]);
     assert_eq!(after[0], "m.yaml is written. Read its comments, and correct what was assumed");
     assert_eq!(after[1..], before[1..]);
+}
+
+/// ε and α are shown as they are typed.
+#[test]
+fn two_bounds_are_told_apart_in_255ths() {
+    let [mut a, mut b] = [fallen("audit m.onnx"), fallen("audit m.onnx")];
+    (a.suite.eps, a.suite.alpha) = (8.0 / 255.0, 3.0 / 255.0);
+    (b.suite.eps, b.suite.alpha) = (4.0 / 255.0, 0.011);
+    assert_eq!(mismatches(&a, &b), ["eps: 8/255 and 4/255", "alpha: 3/255 and 0.011"]);
+    (a.suite.norm, b.suite.norm) = ("l2".into(), "l2".into());
+    assert_eq!(mismatches(&a, &b), ["eps: 0.03137255 and 0.015686275", "alpha: 0.011764706 and 0.011"]);
 }

@@ -8,7 +8,7 @@ use audit_base::Result;
 use audit_report::facts::NORMS;
 use audit_report::facts::norms::L2;
 use audit_report::facts::protocols::usual_eps_of_side;
-use audit_report::record::{Report, Space};
+use audit_report::record::{Report, Space, as_typed};
 use std::path::Path;
 
 /// Subject of a flag of an audit, which decides the commands that repeat it.
@@ -270,7 +270,7 @@ fn within(report: &Report) -> Result<Vec<String>> {
     let usual = usual_eps_of_side(input.height.max(input.width))?;
     // A protocol's ε is typed with few digits in one form.
     if suite.norm != NORMS[0].name || suite.mask.is_some() || (suite.eps / usual - 1.0).abs() > 1e-3 {
-        flags.extend(["--eps".into(), size(suite.eps)]);
+        flags.extend(["--eps".into(), as_typed(suite.eps)]);
     }
     Ok(flags)
 }
@@ -283,15 +283,6 @@ fn in_files(report: &Report) -> Vec<String> {
     }
     let jpeg = suite.jpeg.iter().flat_map(|quality| ["--jpeg".into(), quality.to_string()]);
     ["--space".into(), suite.space.to_string()].into_iter().chain(jpeg).collect()
-}
-
-/// A size as a flag takes it: in grey levels if it is some of them.
-fn size(eps: f32) -> String {
-    let levels = (255.0 * f64::from(eps)).round();
-    match (1.0..255.0).contains(&levels) && (levels / 255.0) as f32 == eps {
-        true => format!("{levels}/255"),
-        false => eps.to_string(),
-    }
 }
 
 /// The first audit of a model: `line` are the words of another command of the user on it, whose flags for the

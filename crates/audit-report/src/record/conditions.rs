@@ -320,6 +320,15 @@ pub fn size(norm: &str, eps: f64, digits: usize) -> String {
     format!("{}/255", trimmed(format!("{levels:.digits$}")))
 }
 
+/// A size of perturbations as a flag takes it: in 255ths if it is a whole number of them.
+pub fn as_typed(size: f32) -> String {
+    let levels = (255.0 * f64::from(size)).round();
+    match (1.0..255.0).contains(&levels) && (levels / 255.0) as f32 == size {
+        true => format!("{levels}/255"),
+        false => size.to_string(),
+    }
+}
+
 /// A number without zeros at its end.
 fn trimmed(number: String) -> String {
     match number.contains('.') {
