@@ -1,9 +1,11 @@
 //! What an audit prints, and the steps that it advises, on reports made by hand.
 
 use crate::common::models::colour;
-use crate::common::{Temp, rendered, run};
+use crate::common::{Temp, one_line, rendered, run, says};
 use crate::next_steps::steps;
 use crate::report_fixture::{warning, with_ladder};
+use audit::check::attacked::Outcomes;
+use audit::check::of_outcomes;
 use audit::command::Cli;
 use audit::judge::compare::mismatches;
 use audit::judge::quantity::EPS50;
@@ -133,4 +135,22 @@ fn two_bounds_are_told_apart_in_255ths() {
     assert_eq!(mismatches(&a, &b), ["eps: 8/255 and 4/255", "alpha: 3/255 and 0.011"]);
     (a.suite.norm, b.suite.norm) = ("l2".into(), "l2".into());
     assert_eq!(mismatches(&a, &b), ["eps: 0.03137255 and 0.015686275", "alpha: 0.011764706 and 0.011"]);
+}
+
+/// A remark that two numbers share, and a check that the strong search can't have.
+#[test]
+fn remarks_are_sentences() {
+    let mut report = with_ladder(5, 0..8, 1.0, |_| false);
+    let text = one_line(&brief_with(&report, "", 120, Paint(false)));
+    says(&text, &["robust R@1 at 8/255 and ε50, in 255ths: they rest on 8 queries, fewer than 10: "]);
+
+    let why = |report: &Report| {
+        let found = of_outcomes(&Outcomes::from(report));
+        found.into_iter().find(|f| f.check == "unfinished").unwrap().found
+    };
+    report.outcomes.retain(|o| o.members.is_some());
+    assert_eq!(
+        why(&report),
+        "it does not apply to the strong search, which makes several searches of each query and takes their best image"
+    );
 }

@@ -474,7 +474,11 @@ fn remarks<'h>(first: impl Iterator<Item = &'h Headline>) -> Vec<String> {
             None => shared.push((vec![&f.label], text)),
         }
     }
-    shared.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))).collect()
+    let sentence = |(labels, text): (Vec<&str>, String)| {
+        let text = if labels.len() > 1 { text.replacen("it rests", "they rest", 1) } else { text };
+        format!("{}: {text}", labels.join(" and "))
+    };
+    shared.into_iter().map(sentence).collect()
 }
 
 /// Remarks below the first numbers, a line each.
@@ -523,11 +527,11 @@ fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
 
 /// The members that decided most trials.
 fn decided(members: &[(&str, usize)]) -> String {
-    let most: Vec<String> = members.iter().take(4).map(|(name, n)| format!("{name} {n}")).collect();
+    let most: Vec<String> = members.iter().take(4).map(|(name, n)| format!("{n} by {name}")).collect();
     let more: usize = members.iter().skip(4).map(|(_, n)| n).sum();
-    let others = (more > 0).then(|| format!("others {more}"));
+    let others = (more > 0).then(|| format!("{more} by others"));
     let all: Vec<String> = most.into_iter().chain(others).collect();
-    if all.is_empty() { String::new() } else { format!(" (by {})", all.join(" · ")) }
+    if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
 }
 
 /// A row for each measure of an attack. Rows that rest on a few queries are grey.
