@@ -154,3 +154,27 @@ fn remarks_are_sentences() {
         "it does not apply to the strong search, which makes several searches of each query and takes their best image"
     );
 }
+
+/// The curve begins at R@1 of the attacked queries without an attack. Its legend says what the dashed line
+/// is, and where none is seen.
+#[test]
+fn the_curve_begins_without_an_attack() {
+    let mut report = fallen("audit m.onnx");
+    let points = |report: &Report| -> Vec<String> {
+        let page = rendered(report, "html");
+        let chart = page.split_once("<svg class=\"chart\"").unwrap().1.split_once("</svg>").unwrap().0;
+        let lines = chart.split("<polyline points=\"").skip(1);
+        lines.map(|line| line.split('"').next().unwrap().rsplit(' ').next().unwrap().to_string()).collect()
+    };
+    // The left margin, and the top of the chart: 0 on the left, 100 % at the top.
+    assert_eq!(points(&report), ["28.0,8.0", "28.0,8.0"]);
+    let legend = |report: &Report| {
+        let page = rendered(report, "html");
+        page.split_once("Dashed: ").unwrap().1.split_once("</p>").unwrap().0.to_string()
+    };
+    let files = "attacked images with whole grey levels, as 8-bit files have them.";
+    assert_eq!(legend(&report), format!("{files} From 1/255 on it lies on the other line."));
+    let ladder = report.scores.robust_r1.as_mut().unwrap().ladder.as_mut().unwrap();
+    ladder.rungs[0].as_file = Some(50.0);
+    assert_eq!(legend(&report), files);
+}
