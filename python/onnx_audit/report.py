@@ -278,14 +278,28 @@ class Report(_Document):
             return binary.checked(["report", file])
 
     def __repr__(self) -> str:
-        def formatted(row: Row) -> str:
-            eps = "" if row["eps"] is None else f" at ε {row['eps']:.4g}"
-            value = "withheld" if row["value"] is None else f"{row['value']:.1f}"
-            if row["above"]:
-                value = f"above {value}"
-            return f"{row['score']}{eps} {value}"
+        norm = self.json["suite"].get("norm", "linf")
 
-        values = ", ".join(formatted(row) for row in self.rows("scores"))
+        def size(eps: float) -> str:
+            if norm != "linf":
+                return f"{eps:.4g} ({norm})"
+            # Protocols have truncated decimals: 0.30196 is 77/255.
+            return f"{round(255 * eps, 2):g}/255"
+
+        def formatted(row: Row) -> str:
+            name, value = row["score"], row["value"]
+            if value is None:
+                text = "withheld"
+            elif name.startswith("ε50"):
+                text = f"{value:.2f}/255"
+            else:
+                text = f"{value:.1f}"
+            if row["above"]:
+                text = f"above {text}"
+            name = name.split(", in ")[0]
+            return f"{name} {text}" if row["eps"] is None else f"{name} at {size(row['eps'])}: {text}"
+
+        values = " · ".join(formatted(row) for row in self.rows("scores"))
         return f"<onnx_audit.Report of {self.json['model']['path']}: {values}>"
 
     def _page(self) -> str:
@@ -337,6 +351,9 @@ class Comparison(_Document):
 
     def __str__(self) -> str:
         return self.printed
+
+    def __repr__(self) -> str:
+        return f"<onnx_audit.Comparison: {self.answer}>"
 
     def _page(self) -> str:
         return self.page

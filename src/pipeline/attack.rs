@@ -10,6 +10,7 @@ use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
 use crate::progress::{Announcement, Mode, Phase, Position, span};
 use crate::record::{Outcome, Report, Space};
+use crate::report::terminal::wrap;
 use crate::request::Request;
 use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
@@ -300,7 +301,7 @@ impl Attacks<'_> {
                     {
                         warned = true;
                         if let Some(text) = long(more, most, query_count, saved) {
-                            progress.note(&text);
+                            progress.note(&wrap(&text));
                         }
                     }
                     end = interrupt::check("");

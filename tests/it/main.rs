@@ -74,6 +74,7 @@ mod privacy;
 mod refused_rules;
 mod report;
 mod scale;
+mod short_report;
 mod softened;
 mod strong;
 mod surfaces;

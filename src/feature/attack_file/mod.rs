@@ -14,6 +14,7 @@ use crate::pipeline::open::{Opened, Purpose, Subject};
 use crate::pipeline::settings::{self, Settings};
 use crate::progress::Phase;
 use crate::record::{Acceptance, Finding, Metric, Severity, Space, Warning};
+use crate::report::terminal::wrap;
 use crate::report::{Destination, by_extension};
 use crate::request::Request;
 use crate::space::Gallery;
@@ -133,7 +134,8 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     };
     let warnings: Vec<Warning> = findings.into_iter().filter_map(Finding::warning).collect();
     let serious = || warnings.iter().filter(|warning| warning.severity >= Severity::Warning);
-    serious().for_each(|warning| request.progress.warn(&format!("[{}] {}", warning.id, warning.text)));
+    let said = |warning: &Warning| wrap(&format!("[{}] {}", warning.id, warning.text));
+    serious().for_each(|warning| request.progress.warn(&said(warning)));
     let threshold = stated.or(images.as_ref().map(|(context, _)| context.threshold)).unwrap_or(f64::NAN);
     let (goal, system, own) = match (&comparison, &reference) {
         (Some(comparison), Some(pixels)) => {

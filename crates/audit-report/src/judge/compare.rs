@@ -1,14 +1,14 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired
 //! intervals.
 
-use crate::facts::{Drawn, Facts};
+use crate::facts::{Drawn, Facts, LINF};
 use crate::judge::answer;
 pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::row::{Row, State, Word, alarm};
 use crate::judge::strong;
-use crate::record::{Report, SuiteRecord, reason};
+use crate::record::{Report, SuiteRecord, as_typed, reason};
 use audit_base::{Error, Result};
 use audit_gallery::corruption::CORRUPTIONS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,15 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         r.suite.settings().into_iter().chain(own)
     };
     let differ = facts(a).zip(facts(b)).filter(|((_, x), (_, y))| x != y);
-    found.extend(differ.map(|((what, x), (_, y))| format!("{what}: {x} and {y}")));
+    // ε and α are typed in 255ths, unless lengths of changes are bounded.
+    let of_pixels = [a, b].iter().all(|r| r.suite.norm == LINF.name);
+    let shown = |what: &str, value: String| match value.parse() {
+        Ok(size) if of_pixels && ["eps", "alpha"].contains(&what) => as_typed(size),
+        _ => value,
+    };
+    found.extend(
+        differ.map(|((what, x), (_, y))| format!("{what}: {} and {}", shown(what, x), shown(what, y))),
+    );
     found.extend(other_corruptions(a, b));
     found.extend(other_draws(a, b));
     let regrouped =

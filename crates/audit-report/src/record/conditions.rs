@@ -72,6 +72,10 @@ pub struct ModelRecord {
     /// Why this value was chosen; absent in reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_why: Option<String>,
+    /// Name of the value before the classifier; absent unless the output looks like class scores, and in
+    /// reports of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_classifier: Option<String>,
     /// Length of an embedding.
     pub dim: usize,
     /// The distance between embeddings.
@@ -314,6 +318,15 @@ pub fn size(norm: &str, eps: f64, digits: usize) -> String {
         digits
     };
     format!("{}/255", trimmed(format!("{levels:.digits$}")))
+}
+
+/// A size of perturbations as a flag takes it: in 255ths if it is a whole number of them.
+pub fn as_typed(size: f32) -> String {
+    let levels = (255.0 * f64::from(size)).round();
+    match (1.0..255.0).contains(&levels) && (levels / 255.0) as f32 == size {
+        true => format!("{levels}/255"),
+        false => size.to_string(),
+    }
 }
 
 /// A number without zeros at its end.

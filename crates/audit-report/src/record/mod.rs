@@ -21,7 +21,7 @@ pub use audit_gallery::space::{ClassSpacing, Histogram, Metric, SamplerRow, Spac
 pub use choices::{Precision, Protocol, ScoreName, Space};
 pub use conditions::{
     CORRECT_FIRST, Data, EpsAlpha, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord,
-    Preprocessing, SuiteRecord, Surrogate, Timing, Tool, megabytes, size,
+    Preprocessing, SuiteRecord, Surrogate, Timing, Tool, as_typed, megabytes, size,
 };
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};

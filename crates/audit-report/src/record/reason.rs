@@ -249,6 +249,17 @@ impl Finding {
 }
 
 impl Warning {
+    /// Whether a short report must state it: the numbers are invalid, or may be of something else than was
+    /// meant.
+    pub fn is_grave(&self) -> bool {
+        self.severity == Severity::Error || GRAVE.iter().any(|reason| reason.made(self))
+    }
+
+    /// Whether it is about a detail of the data, which a short report states last.
+    pub fn is_detail(&self) -> bool {
+        DETAILS.iter().any(|reason| reason.made(self))
+    }
+
     /// What it is, as a word for people: "note", "warning", "error" or "not checked".
     pub fn word(&self) -> &'static str {
         match (self.state, self.severity) {
@@ -257,6 +268,12 @@ impl Warning {
         }
     }
 }
+
+/// Reasons by which the numbers may be of something else than was meant.
+static GRAVE: [&Reason; 4] = [&CLASS_SCORES, &COLLAPSE, &PREPROCESSING_DOUBTFUL, &IMAGE_HIDDEN];
+
+/// Reasons that are details of the data.
+static DETAILS: [&Reason; 5] = [&DUPLICATES, &LONE_IMAGES, &OTHER_FILES, &FEW_QUERIES, &SMALL_TERMS];
 
 /// The word of all outputs for a check that did not run.
 pub const NOT_CHECKED: &str = "not checked";
