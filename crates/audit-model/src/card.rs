@@ -4,7 +4,7 @@ use super::remedy::{self, Flags};
 use audit_base::choice::Choice;
 use audit_base::{Error, Result};
 pub use audit_report::record::{Axes, Channels, Preprocessing};
-use audit_report::record::{Interpolation, Metric};
+use audit_report::record::{Crop, Interpolation, Metric};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,9 @@ pub struct Card {
     /// Length in pixels that the shorter side is resized to before the centre crop; the longer side keeps its
     /// proportion. It excludes `resize`.
     pub resize_shorter: Option<usize>,
+    /// Where the centre crop begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crop: Option<Crop>,
     /// How images are resized.
     pub interpolation: Option<Interpolation>,
     /// Distance between embeddings.
@@ -150,6 +153,7 @@ impl Card {
             // at the other.
             resize: self.resize.or(other.resize.filter(|_| self.resize_shorter.is_none())),
             resize_shorter: self.resize_shorter.or(other.resize_shorter.filter(|_| self.resize.is_none())),
+            crop: self.crop.or(other.crop),
             interpolation: self.interpolation.or(other.interpolation),
             metric: self.metric.or(other.metric),
             licence: self.licence.or(other.licence),
@@ -363,6 +367,7 @@ pub fn preprocessing(input: &Value, card: &Card) -> Result<Preprocessing> {
         Some(levels) => grey_levels(input, card, channels, order, levels)?,
     };
     let (resize, resize_shorter) = resized(input, card, [height, width], photograph)?;
+    let crops = resize_shorter.is_some() || resize.is_some_and(|sides| sides != [height, width]);
     Ok(Preprocessing {
         channels,
         height,
@@ -373,6 +378,7 @@ pub fn preprocessing(input: &Value, card: &Card) -> Result<Preprocessing> {
         shift,
         resize,
         resize_shorter,
+        crop: card.crop.filter(|_| crops).unwrap_or_default(),
         interpolation: card.interpolation.unwrap_or_default(),
         assumed,
         taken_from: card.taken_from.clone(),
@@ -621,5 +627,18 @@ mod tests {
         );
         // 1/255, not 0.
         assert!(words_of(&stated([0.0, 255.0], [0.0, 1.0])).ends_with("less 0, divided by 0.003922"));
+    }
+
+    /// Reports and saved embeddings of earlier versions stay comparable.
+    #[test]
+    fn the_usual_crop_is_left_out_of_reports() {
+        let input = Value::new("x", DType::F32, &[1, 3, 224, 224]);
+        let json = |card: Card| serde_json::to_string(&preprocessing(&input, &card).unwrap()).unwrap();
+        let cropped = Card { resize_shorter: Some(256), ..Card::default() };
+        assert!(!json(cropped.clone()).contains("crop"));
+        let floor = Card { crop: Some(Crop::Floor), ..cropped };
+        assert!(json(floor.clone()).contains(r#""crop":"floor""#));
+        // Nothing is cut off.
+        assert!(!json(Card { resize: Some([224; 2]), resize_shorter: None, ..floor }).contains("crop"));
     }
 }

@@ -4,7 +4,7 @@
 use super::card::{Card, Channels};
 use super::runtime::list;
 use audit_base::{Error, Result, files};
-use audit_report::record::Interpolation;
+use audit_report::record::{Crop, Interpolation};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 
@@ -175,6 +175,7 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
         (Some(Size::Both(sides)), _) => (card.resize, card.size) = (Some(sides), cropped.or(Some(sides))),
         (None, _) => card.size = cropped,
     }
+    card.crop = Some(Crop::Floor);
     if let Some(filter) = json.get("resample").and_then(number) {
         let name = FILTERS.get(filter).ok_or_else(|| format!("resample {filter} is no filter of Pillow"))?;
         card.interpolation = Some(interpolation(name)?);

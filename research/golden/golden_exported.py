@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/exported/: images as transformers, timm and open_clip prepare them by their own files.
+
+    pip install numpy pillow torch torchvision transformers==5.23.0 timm==1.0.31 open_clip_torch==3.3.0
+    python research/golden/golden_exported.py
+
+Each case has a file as it lies beside a model, the model's input, the mean and std that the library takes,
+and an image of tests/golden/pixels. NAME.png is that image before mean and std.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import transformers
+from PIL import Image
+
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
+IMAGES = ("wide.png", "tall.png")
+
+
+def hugging_face(text):
+    """The processor that the file names, on Pillow, as audit resizes."""
+    name = text.get("image_processor_type") or text["feature_extractor_type"].replace("FeatureExtractor", "ImageProcessor")
+    processor = getattr(transformers, name + "Pil").from_dict(dict(text))
+    return lambda image: processor(images=image, return_tensors="np")["pixel_values"][0], processor.image_mean, processor.image_std
+
+
+NORMAL = {"do_normalize": True, "do_rescale": True, "do_resize": True, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.3, 0.25, 0.2]}
+CLIP = {**NORMAL, "image_processor_type": "CLIPImageProcessor", "do_center_crop": True, "resample": 3}
+
+# Name, file, its text, height and width of the input.
+PREPROCESSOR = "preprocessor_config.json"
+CASES = [
+    # Three rows or columns are cut off: transformers begins at 1, torchvision at 2.
+    ("clip", PREPROCESSOR, {**CLIP, "size": {"shortest_edge": 33}, "crop_size": {"height": 30, "width": 30}}, [30, 30]),
+    ("stretched", PREPROCESSOR, {**CLIP, "size": {"height": 43, "width": 47}, "crop_size": {"height": 40, "width": 40}}, [40, 40]),
+    ("convnext", PREPROCESSOR, {**NORMAL, "image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 29}, "crop_pct": 0.9, "resample": 3}, [29, 29]),
+]
+LIBRARIES = {PREPROCESSOR: hugging_face}
+
+
+def main():
+    folder = GOLDEN / "exported"
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = []
+    for name, file, text, sides in CASES:
+        prepare, mean, std = LIBRARIES[file](text)
+        for source in IMAGES:
+            pixels = np.asarray(prepare(Image.open(GOLDEN / "pixels" / source).convert("RGB")), np.float64)
+            levels = (pixels.transpose(1, 2, 0) * std + mean) * 255
+            assert list(levels.shape[:2]) == sides, (name, levels.shape)
+            assert np.abs(levels - levels.round()).max() < 1e-2, name
+            stem = f"{name}-{source[:-4]}"
+            Image.fromarray(levels.round().clip(0, 255).astype(np.uint8)).save(folder / f"{stem}.png", optimize=True)
+            case = {"name": stem, "image": source, "input": sides, "mean": list(mean), "std": list(std)}
+            cases.append({**case, "file": file, "text": text})
+    (folder / "cases.json").write_text("[\n" + ",\n".join(map(json.dumps, cases)) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()
