@@ -84,7 +84,7 @@ fn model_in(folder: &Path) -> Result<PathBuf> {
     }))
 }
 
-/// A side, or both: 224, {"height": 224, "width": 224}, {"shortest_edge": 224}.
+/// A side, or both: 224, [224, 224], {"height": 224, "width": 224}, {"shortest_edge": 224}.
 #[derive(Clone, Copy)]
 enum Size {
     Both([usize; 2]),
@@ -104,9 +104,10 @@ impl Size {
 }
 
 /// A card of models whose pixels are in [0, 1] before `mean` and `std` of the file.
-fn normalised(of: &Json, size: Option<[usize; 2]>) -> Card {
+fn normalised(of: &Json, size: [usize; 2]) -> Card {
     let stated = |key: &str| of.get(key).and_then(values);
-    Card { size, mean: stated("mean"), std: stated("std"), range: Some([0.0, 1.0]), ..Card::default() }
+    let (mean, std) = (stated("mean"), stated("std"));
+    Card { size: Some(size), mean, std, range: Some([0.0, 1.0]), ..Card::default() }
 }
 
 fn number(json: &Json) -> Option<usize> {
@@ -115,12 +116,32 @@ fn number(json: &Json) -> Option<usize> {
 
 fn size(json: &Json) -> Option<Size> {
     let of = |name: &str| json.get(name).and_then(number);
-    match (number(json), of("height").zip(of("width")), of("shortest_edge")) {
-        (Some(side), ..) => Some(Size::One(side)),
-        (_, Some((height, width)), _) => Some(Size::Both([height, width])),
-        (_, _, Some(side)) => Some(Size::Shorter(side)),
+    let list: Option<Vec<usize>> = json.as_array().and_then(|list| list.iter().map(number).collect());
+    match (number(json), list.as_deref(), of("height").zip(of("width")), of("shortest_edge")) {
+        (Some(side), ..) | (_, Some(&[side]), ..) => Some(Size::One(side)),
+        (_, Some(&[height, width]), ..) | (_, _, Some((height, width)), _) => {
+            Some(Size::Both([height, width]))
+        }
+        (.., Some(side)) => Some(Size::Shorter(side)),
         _ => None,
     }
+}
+
+/// The first of these that is stated; `null` is not.
+fn stated<'j>(all: &[Option<&'j Json>]) -> Option<&'j Json> {
+    all.iter().flatten().copied().find(|json| !json.is_null())
+}
+
+/// Height and width of an input of timm and open_clip, whose default is 224. Errors: it is stated in a form
+/// that isn't known.
+fn input_sides(key: &str, json: Option<&Json>) -> std::result::Result<[usize; 2], String> {
+    let Some(json) = json else { return Ok([224; 2]) };
+    // timm's begins with the number of channels.
+    let sides = match json.as_array().map(Vec::as_slice) {
+        Some([_, height, width]) => number(height).zip(number(width)).map(|(height, width)| [height, width]),
+        _ => size(json).map(Size::sides),
+    };
+    sides.ok_or_else(|| format!("{key} {json} isn't covered"))
 }
 
 fn values(json: &Json) -> Option<Vec<f32>> {
@@ -206,17 +227,14 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
 fn timm(json: &Json) -> std::result::Result<Option<Card>, String> {
     let Some(of) = json.get("pretrained_cfg") else { return Ok(None) };
     let text = |key: &str| of.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
-    let sides = of.get("input_size").and_then(values).filter(|sides| sides.len() == 3);
-    let sides = sides.map(|sides| [sides[1] as usize, sides[2] as usize]);
+    let sides @ [height, width] = input_sides("input_size", stated(&[of.get("input_size")]))?;
     let share = of.get("crop_pct").and_then(Json::as_f64).filter(|share| *share > 0.0).unwrap_or(0.875);
     let mut card = normalised(of, sides);
-    if let Some([height, width]) = sides {
-        let larger = |side: usize| (side as f64 / share) as usize;
-        match text("crop_mode").unwrap_or("center") {
-            "center" if height == width => card.resize_shorter = Some(larger(height)),
-            "center" | "squash" => card.resize = Some([larger(height), larger(width)]),
-            other => return Err(format!("crop_mode {other} isn't covered")),
-        }
+    let larger = |side: usize| (side as f64 / share) as usize;
+    match text("crop_mode").unwrap_or("center") {
+        "center" if height == width => card.resize_shorter = Some(larger(height)),
+        "center" | "squash" => card.resize = Some([larger(height), larger(width)]),
+        other => return Err(format!("crop_mode {other} isn't covered")),
     }
     card.interpolation = Some(interpolation(text("interpolation").unwrap_or("bicubic"))?);
     Ok(Some(card))
@@ -226,14 +244,14 @@ fn timm(json: &Json) -> std::result::Result<Option<Card>, String> {
 fn open_clip(json: &Json) -> std::result::Result<Option<Card>, String> {
     let Some(of) = json.get("preprocess_cfg") else { return Ok(None) };
     let text = |key: &str| of.get(key).and_then(Json::as_str);
+    // The model's size goes before that of the preprocessing, as in open_clip.
     let side = json.pointer("/model_cfg/vision_cfg/image_size");
-    let sides = of.get("size").or(side).and_then(size).map(Size::sides);
+    let sides @ [height, width] = input_sides("size", stated(&[side, of.get("size")]))?;
     let mut card = normalised(of, sides);
-    match (text("resize_mode").unwrap_or("shortest"), sides) {
-        ("shortest", Some([height, width])) => card.resize_shorter = Some(height.max(width)),
-        ("squash", sides) => card.resize = sides,
-        ("shortest", None) => {}
-        (other, _) => return Err(format!("resize_mode {other} isn't covered")),
+    match text("resize_mode").unwrap_or("shortest") {
+        "shortest" => card.resize_shorter = Some(height.max(width)),
+        "squash" => card.resize = Some(sides),
+        other => return Err(format!("resize_mode {other} isn't covered")),
     }
     card.interpolation = Some(interpolation(text("interpolation").unwrap_or("bicubic"))?);
     Ok(Some(card))
@@ -339,6 +357,32 @@ mod tests {
             "std": [0.5, 0.5, 0.5], "interpolation": "bicubic", "resize_mode": "squash"}}"#;
         let card = read("open_clip_config.json", clip).unwrap().unwrap();
         assert_eq!((card.size, card.resize, card.mean), (Some([256; 2]), Some([256; 2]), Some(vec![0.5; 3])));
+    }
+
+    /// Two numbers, as open_clip's own settings have, are read. What is left out is the library's default,
+    /// and never this program's.
+    #[test]
+    fn sizes_of_timm_and_open_clip() {
+        let of = |file: &str, settings: &str| {
+            let key = if file == "config.json" { "pretrained_cfg" } else { "preprocess_cfg" };
+            read(file, &format!(r#"{{"{key}": {{{settings}}}}}"#)).map(|card| {
+                let card = card.unwrap();
+                (card.size.unwrap(), card.resize, card.resize_shorter)
+            })
+        };
+        let clip = |settings: &str| of("open_clip_config.json", settings);
+        assert_eq!(
+            clip(r#""size": [192, 160], "resize_mode": "squash""#),
+            Ok(([192, 160], Some([192, 160]), None))
+        );
+        assert_eq!(clip(r#""size": [192, 192]"#), Ok(([192; 2], None, Some(192))));
+        assert_eq!(clip(r#""size": null"#), Ok(([224; 2], None, Some(224))));
+        assert!(clip(r#""size": "large""#).unwrap_err().contains("size \"large\""));
+        let sides =
+            r#"{"model_cfg": {"vision_cfg": {"image_size": [240, 240]}}, "preprocess_cfg": {"size": 224}}"#;
+        assert_eq!(read("open_clip_config.json", sides).unwrap().unwrap().size, Some([240; 2]));
+        assert_eq!(of("config.json", ""), Ok(([224; 2], None, Some(256))));
+        assert!(of("config.json", r#""input_size": [3, "all", 4]"#).unwrap_err().contains("input_size"));
     }
 
     /// What no card can say is not guessed.
