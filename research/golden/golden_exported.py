@@ -33,22 +33,28 @@ def open_clip(text):
     return lambda image: transform(image).numpy(), config.mean, config.std
 
 
+def nested(text):
+    return hugging_face(text["image_processor"])
+
+
 NORMAL = {"do_normalize": True, "do_rescale": True, "do_resize": True, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.3, 0.25, 0.2]}
 MEAN = {"mean": [0.5, 0.4, 0.3], "std": [0.3, 0.25, 0.2]}
 CLIP = {**NORMAL, "image_processor_type": "CLIPImageProcessor", "do_center_crop": True, "resample": 3}
 
 # Name, file, its text, height and width of the input.
-PREPROCESSOR, OPEN_CLIP = "preprocessor_config.json", "open_clip_config.json"
+PREPROCESSOR, PROCESSOR, OPEN_CLIP = "preprocessor_config.json", "processor_config.json", "open_clip_config.json"
 CASES = [
     # Three rows or columns are cut off: transformers begins at 1, torchvision at 2.
     ("clip", PREPROCESSOR, {**CLIP, "size": {"shortest_edge": 33}, "crop_size": {"height": 30, "width": 30}}, [30, 30]),
     ("stretched", PREPROCESSOR, {**CLIP, "size": {"height": 43, "width": 47}, "crop_size": {"height": 40, "width": 40}}, [40, 40]),
     ("convnext", PREPROCESSOR, {**NORMAL, "image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 29}, "crop_pct": 0.9, "resample": 3}, [29, 29]),
+    # As transformers 5 saves a CLIPProcessor.
+    ("nested", PROCESSOR, {"image_processor": {**CLIP, "size": {"shortest_edge": 37}, "crop_size": {"height": 30, "width": 30}}}, [30, 30]),
     # As `model.visual.preprocess_cfg` of open_clip is: two numbers.
     ("squash", OPEN_CLIP, {"preprocess_cfg": {"size": [32, 40], "resize_mode": "squash", "interpolation": "bilinear", **MEAN}}, [32, 40]),
     ("shortest", OPEN_CLIP, {"preprocess_cfg": {"size": [30, 30], "resize_mode": "shortest", **MEAN}}, [30, 30]),
 ]
-LIBRARIES = {PREPROCESSOR: hugging_face, OPEN_CLIP: open_clip}
+LIBRARIES = {PREPROCESSOR: hugging_face, PROCESSOR: nested, OPEN_CLIP: open_clip}
 
 
 def main():

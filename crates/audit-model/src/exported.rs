@@ -18,7 +18,8 @@ struct Kind {
 }
 
 /// Every kind, by priority.
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 4] = [
+    Kind { name: "processor_config.json", common: false, read: processor },
     Kind { name: "preprocessor_config.json", common: false, read: image_processor },
     Kind { name: "open_clip_config.json", common: false, read: open_clip },
     Kind { name: "config.json", common: true, read: timm },
@@ -161,6 +162,12 @@ fn interpolation(name: &str) -> std::result::Result<Interpolation, String> {
 /// Pillow's numbers of filters.
 const FILTERS: [&str; 6] = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"];
 
+/// What transformers saves since version 5 of a model of images and texts. It takes these settings before
+/// those of a `preprocessor_config.json`. Earlier files of this name have none.
+fn processor(json: &Json) -> std::result::Result<Option<Card>, String> {
+    json.get("image_processor").map_or(Ok(None), image_processor)
+}
+
 /// An image processor of Hugging Face transformers.
 fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
     let known = ["image_mean", "do_normalize", "do_resize", "image_processor_type", "feature_extractor_type"];
@@ -282,6 +289,21 @@ mod tests {
             assert_eq!((card.interpolation, card.range), (Some(Interpolation::Bicubic), Some([0.0, 1.0])));
             assert_eq!(card.mean.unwrap()[0], 0.48145466);
         }
+    }
+
+    /// `CLIPProcessor.save_pretrained` of transformers 5.23; and of transformers 4, which has a file for images.
+    #[test]
+    fn settings_within_those_of_texts_are_read() {
+        let nested = r#"{"image_processor": {"crop_size": {"height": 224, "width": 224}, "do_center_crop": true, "do_convert_rgb": true,
+            "do_normalize": true, "do_rescale": true, "do_resize": true, "image_mean": [0.48145466, 0.4578275, 0.40821073],
+            "image_processor_type": "CLIPImageProcessor", "image_std": [0.26862954, 0.26130258, 0.27577711], "resample": 3,
+            "rescale_factor": 0.00392156862745098, "size": {"shortest_edge": 224}}, "processor_class": "CLIPProcessor"}"#;
+        let card = read("processor_config.json", nested).unwrap().unwrap();
+        assert_eq!(
+            (card.size, card.resize_shorter, card.crop),
+            (Some([224; 2]), Some(224), Some(Crop::Floor))
+        );
+        assert_eq!(read("processor_config.json", r#"{"processor_class": "CLIPProcessor"}"#).unwrap(), None);
     }
 
     /// google/vit-base-patch16-224 stretches to 224 × 224, and facebook/convnext-tiny-224 keeps 7/8 of an
