@@ -48,6 +48,9 @@ CASES = [
     ("clip", PREPROCESSOR, {**CLIP, "size": {"shortest_edge": 33}, "crop_size": {"height": 30, "width": 30}}, [30, 30]),
     ("stretched", PREPROCESSOR, {**CLIP, "size": {"height": 43, "width": 47}, "crop_size": {"height": 40, "width": 40}}, [40, 40]),
     ("convnext", PREPROCESSOR, {**NORMAL, "image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 29}, "crop_pct": 0.9, "resample": 3}, [29, 29]),
+    # A number is a square for DeiT; LeViT resizes to 256/224 of its size.
+    ("deit", PREPROCESSOR, {**NORMAL, "feature_extractor_type": "DeiTFeatureExtractor", "do_center_crop": True, "size": 37, "crop_size": 30, "resample": 3}, [30, 30]),
+    ("levit", PREPROCESSOR, {**CLIP, "image_processor_type": "LevitImageProcessor", "size": {"shortest_edge": 28}, "crop_size": {"height": 28, "width": 28}}, [28, 28]),
     # As transformers 5 saves a CLIPProcessor.
     ("nested", PROCESSOR, {"image_processor": {**CLIP, "size": {"shortest_edge": 37}, "crop_size": {"height": 30, "width": 30}}}, [30, 30]),
     # As `model.visual.preprocess_cfg` of open_clip is: two numbers.

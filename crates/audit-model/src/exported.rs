@@ -117,6 +117,10 @@ fn number(json: &Json) -> Option<usize> {
 
 fn size(json: &Json) -> Option<Size> {
     let of = |name: &str| json.get(name).and_then(number);
+    // The longer side has a limit too.
+    if of("longest_edge").is_some() {
+        return None;
+    }
     let list: Option<Vec<usize>> = json.as_array().and_then(|list| list.iter().map(number).collect());
     match (number(json), list.as_deref(), of("height").zip(of("width")), of("shortest_edge")) {
         (Some(side), ..) | (_, Some(&[side]), ..) => Some(Size::One(side)),
@@ -146,7 +150,11 @@ fn input_sides(key: &str, json: Option<&Json>) -> std::result::Result<[usize; 2]
 }
 
 fn values(json: &Json) -> Option<Vec<f32>> {
-    json.as_array()?.iter().map(|v| v.as_f64().map(|v| v as f32)).collect()
+    let one = |json: &Json| json.as_f64().map(|v| v as f32);
+    match json.as_array() {
+        Some(all) => all.iter().map(one).collect(),
+        None => one(json).map(|v| vec![v]),
+    }
 }
 
 /// An interpolation by its name. Pillow's are antialiased, as ours are.
@@ -157,6 +165,75 @@ fn interpolation(name: &str) -> std::result::Result<Interpolation, String> {
         "nearest" => Ok(Interpolation::Nearest),
         other => Err(format!("interpolation {other} isn't covered")),
     }
+}
+
+/// Keys of image processors that are read, or that change no pixel of the input.
+const KEYS: [&str; 43] = [
+    "_valid_processor_keys",
+    "apply_ocr",
+    "auto_map",
+    "crop_pct",
+    "crop_size",
+    "data_format",
+    "default_to_square",
+    "device",
+    "disable_grouping",
+    "do_center_crop",
+    "do_convert_annotations",
+    "do_convert_rgb",
+    "do_flip_channel_order",
+    "do_normalize",
+    "do_pad",
+    "do_reduce_labels",
+    "do_rescale",
+    "do_resize",
+    "do_resize_and_center_crop",
+    "feature_extractor_type",
+    "format",
+    "image_mean",
+    "image_processor_type",
+    "image_seq_length",
+    "image_std",
+    "include_top",
+    "input_data_format",
+    "input_size_patches",
+    "mask_size",
+    "max_patches",
+    "min_patches",
+    "ocr_lang",
+    "processor_class",
+    "reduce_labels",
+    "resample",
+    "rescale_factor",
+    "rescale_offset",
+    "return_tensors",
+    "size",
+    "tesseract_config",
+    "total_mask_patches",
+    "use_covering_area_grid",
+    "use_fast",
+];
+
+/// Beginnings of such keys: FLAVA's second input and its masks.
+const PREFIXES: [&str; 2] = ["codebook_", "mask_group_"];
+
+/// Beginnings of the classes for which a size of one number is the shorter side. For others it is a square.
+const SHORTER: [&str; 8] =
+    ["Bit", "ChineseCLIP", "CLIP", "Levit", "Llava", "MobileNet", "MobileViT", "Siglip"];
+
+/// Beginnings of the classes that exchange channels, crop first or interpolate otherwise, without a key that
+/// says so.
+const OTHERWISE: [&str; 5] = ["LayoutLMv2", "PPDocLayout", "PPLCNet", "Perceiver", "UVDoc"];
+
+/// The first key of an image processor that may change pixels and is not known. A key that is off changes
+/// none.
+fn unknown_key(json: &Json) -> Option<&str> {
+    let off = |key: &str, value: &Json| match key {
+        "ensure_multiple_of" => value.as_u64() == Some(1),
+        _ => value.is_null() || value.as_bool() == Some(false),
+    };
+    let known = |key: &str| KEYS.contains(&key) || PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+    json.as_object()?.iter().find(|(key, value)| !known(key) && !off(key, value)).map(|(key, _)| key.as_str())
 }
 
 /// Pillow's numbers of filters.
@@ -179,16 +256,36 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
     if does("do_pad", false) {
         return Err("do_pad is true, and padding isn't covered".into());
     }
-    let crops = does("do_center_crop", false);
-    let cropped = json.get("crop_size").filter(|_| crops).and_then(size).map(Size::sides);
     let class = ["image_processor_type", "feature_extractor_type"];
     let class = class.iter().find_map(|key| json.get(*key).and_then(Json::as_str)).unwrap_or("");
+    let is_one_of = |all: &[&str]| all.iter().any(|name| class.starts_with(name));
+    if is_one_of(&OTHERWISE) {
+        return Err(format!("{class} prepares images in a way that isn't covered"));
+    }
+    if let Some(key) = unknown_key(json) {
+        return Err(format!("the key {key} isn't covered"));
+    }
+    if !does("do_resize", true) {
+        return Err("do_resize is false, and images of other sizes than the input's aren't covered".into());
+    }
+    let sides = |key: &str| {
+        let of = |json: &Json| size(json).ok_or_else(|| format!("{key} {json} isn't covered"));
+        stated(&[json.get(key)]).map(of).transpose()
+    };
+    let crops = does("do_center_crop", false);
+    let cropped = if crops { sides("crop_size")?.map(Size::sides) } else { None };
     // ConvNeXT crops a larger image to this share of its side.
     let share = json.get("crop_pct").and_then(Json::as_f64).filter(|share| *share > 0.0);
     let share = share.or(class.contains("ConvNext").then_some(224.0 / 256.0));
     let mut card = Card::default();
-    match (json.get("size").and_then(size).filter(|_| does("do_resize", true)), share) {
-        (Some(Size::Shorter(side) | Size::One(side)), Some(share)) => {
+    let size = sides("size")?.ok_or("size is left out")?;
+    let shorter = match size {
+        Size::Shorter(side) => Some(side),
+        Size::One(side) if share.is_some() || !does("default_to_square", !is_one_of(&SHORTER)) => Some(side),
+        Size::One(_) | Size::Both(_) => None,
+    };
+    match (shorter, share) {
+        (Some(side), Some(share)) => {
             card.size = Some([side; 2]);
             // Large inputs are stretched and not cropped.
             if side < 384 {
@@ -197,11 +294,17 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
                 card.resize = Some([side; 2]);
             }
         }
-        (Some(Size::Shorter(side)), None) => (card.resize_shorter, card.size) = (Some(side), cropped),
-        (Some(Size::One(side)), None) if crops => (card.resize_shorter, card.size) = (Some(side), cropped),
-        (Some(Size::One(side)), None) => (card.resize, card.size) = (Some([side; 2]), Some([side; 2])),
-        (Some(Size::Both(sides)), _) => (card.resize, card.size) = (Some(sides), cropped.or(Some(sides))),
-        (None, _) => card.size = cropped,
+        (Some(side), None) if crops => {
+            // LeViT crops an image of 256 to 224, whatever it is called.
+            let larger = if class.starts_with("Levit") { 256.0 / 224.0 } else { 1.0 };
+            (card.resize_shorter, card.size) = (Some((larger * side as f64) as usize), cropped);
+        }
+        (Some(side), None) => {
+            return Err(format!(
+                "the shorter side is resized to {side} and nothing is cropped, and inputs of any shape aren't covered"
+            ));
+        }
+        (None, _) => (card.resize, card.size) = (Some(size.sides()), cropped.or(Some(size.sides()))),
     }
     card.crop = Some(Crop::Floor);
     if let Some(filter) = json.get("resample").and_then(number) {
@@ -215,6 +318,11 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
         true => [(0.0 - offset) as f32, (255.0 * factor - offset) as f32],
         false => [0.0, 255.0],
     });
+    for key in ["image_mean", "image_std"] {
+        if does("do_normalize", false) && json.get(key).and_then(values).is_none() {
+            return Err(format!("do_normalize is true, and {key} is left out"));
+        }
+    }
     let normalises = does("do_normalize", true);
     let std = json.get("image_std").and_then(values);
     card.mean = Some(json.get("image_mean").and_then(values).filter(|_| normalises).unwrap_or(vec![0.0]));
@@ -329,9 +437,26 @@ mod tests {
         let large = old.replace("224}", "384}");
         let card = read("preprocessor_config.json", &large).unwrap().unwrap();
         assert_eq!((card.size, card.resize, card.resize_shorter), (Some([384; 2]), Some([384; 2]), None));
-        let raw = r#"{"do_rescale": false, "do_normalize": false, "do_resize": false, "image_processor_type": "X"}"#;
+        let raw = r#"{"do_rescale": false, "do_normalize": false, "size": 224, "image_processor_type": "X"}"#;
         let card = read("preprocessor_config.json", raw).unwrap().unwrap();
-        assert_eq!((card.range, card.mean, card.size), (Some([0.0, 255.0]), Some(vec![0.0]), None));
+        assert_eq!((card.range, card.mean, card.size), (Some([0.0, 255.0]), Some(vec![0.0]), Some([224; 2])));
+    }
+
+    /// facebook/deit-base-distilled-patch16-224 in the form before sizes had names: 256 is a square for its
+    /// class, and the shorter side for CLIP's. LeViT resizes the shorter side to 256/224 of what it states.
+    #[test]
+    fn the_class_decides_what_a_size_means() {
+        let deit = r#"{"crop_size": 224, "do_center_crop": true, "do_normalize": true, "do_resize": true,
+            "feature_extractor_type": "DeiTFeatureExtractor", "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
+            "resample": 3, "size": 256}"#;
+        let of = |text: &str| {
+            let card = read("preprocessor_config.json", text).unwrap().unwrap();
+            (card.size, card.resize, card.resize_shorter)
+        };
+        assert_eq!(of(deit), (Some([224; 2]), Some([256; 2]), None));
+        assert_eq!(of(&deit.replace("DeiT", "CLIP")), (Some([224; 2]), None, Some(256)));
+        let levit = deit.replace("DeiT", "Levit").replace("256", "224");
+        assert_eq!(of(&levit), (Some([224; 2]), None, Some(256)));
     }
 
     /// google/efficientnet-b0 divides by image_std twice: by hand, a white pixel of red is
@@ -412,6 +537,27 @@ mod tests {
     fn what_is_not_covered_is_an_error() {
         let lanczos = r#"{"image_mean": [0.5], "image_std": [0.5], "resample": 1, "size": 224}"#;
         assert!(read("preprocessor_config.json", lanczos).unwrap_err().contains("lanczos"));
+        let of = |keys: &str| {
+            let text = format!(r#"{{"image_mean": [0.5], "image_std": [0.5], {keys}}}"#);
+            read("preprocessor_config.json", &text).map(|_| ()).unwrap_err()
+        };
+        for (keys, named) in [
+            (r#""size": 224, "resize_short": 256"#, "resize_short"),
+            (r#""size": 224, "max_image_size": 980"#, "max_image_size"),
+            (r#""size": 224, "crop_to_patches": true"#, "crop_to_patches"),
+            (r#""size": 224, "image_processor_type": "PPLCNetImageProcessor""#, "PPLCNet"),
+            (r#""size": {"shortest_edge": 800, "longest_edge": 1333}"#, "longest_edge"),
+            (r#""size": {"shortest_edge": 224}"#, "nothing is cropped"),
+            (r#""size": 224, "do_resize": false"#, "do_resize"),
+            (r#""do_center_crop": true"#, "size is left out"),
+            (r#""size": 224, "do_normalize": true, "image_mean": null"#, "image_mean is left out"),
+        ] {
+            assert!(of(keys).contains(named), "{}", of(keys));
+        }
+        // What is off, and what changes no pixel, is no obstacle.
+        let more = r#"{"image_mean": [0.5], "image_std": [0.5], "size": 224, "crop_to_patches": false, "max_pixels": null,
+            "codebook_size": 112, "data_format": "channels_first"}"#;
+        assert!(read("preprocessor_config.json", more).unwrap().is_some());
         let padded = r#"{"do_pad": true, "image_mean": [0.5]}"#;
         assert!(read("preprocessor_config.json", padded).unwrap_err().contains("do_pad"));
         assert_eq!(read("preprocessor_config.json", r#"{"feature_size": 80}"#).unwrap(), None);
