@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import timm.data
 import transformers
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
@@ -25,6 +26,12 @@ def hugging_face(text):
     name = text.get("image_processor_type") or text["feature_extractor_type"].replace("FeatureExtractor", "ImageProcessor")
     processor = getattr(transformers, name + "Pil").from_dict(dict(text))
     return lambda image: processor(images=image, return_tensors="np")["pixel_values"][0], processor.image_mean, processor.image_std
+
+
+def of_timm(text):
+    config = timm.data.resolve_data_config(pretrained_cfg=text["pretrained_cfg"])
+    transform = timm.data.create_transform(**config)
+    return lambda image: transform(image).numpy(), config["mean"], config["std"]
 
 
 def open_clip(text):
@@ -43,6 +50,7 @@ CLIP = {**NORMAL, "image_processor_type": "CLIPImageProcessor", "do_center_crop"
 
 # Name, file, its text, height and width of the input.
 PREPROCESSOR, PROCESSOR, OPEN_CLIP = "preprocessor_config.json", "processor_config.json", "open_clip_config.json"
+TIMM = "config.json"
 CASES = [
     # Three rows or columns are cut off: transformers begins at 1, torchvision at 2.
     ("clip", PREPROCESSOR, {**CLIP, "size": {"shortest_edge": 33}, "crop_size": {"height": 30, "width": 30}}, [30, 30]),
@@ -56,8 +64,10 @@ CASES = [
     # As `model.visual.preprocess_cfg` of open_clip is: two numbers.
     ("squash", OPEN_CLIP, {"preprocess_cfg": {"size": [32, 40], "resize_mode": "squash", "interpolation": "bilinear", **MEAN}}, [32, 40]),
     ("shortest", OPEN_CLIP, {"preprocess_cfg": {"size": [30, 30], "resize_mode": "shortest", **MEAN}}, [30, 30]),
+    ("center", TIMM, {"pretrained_cfg": {"input_size": [3, 30, 30], "crop_pct": 0.9, "crop_mode": "center", **MEAN}}, [30, 30]),
+    ("not-square", TIMM, {"pretrained_cfg": {"input_size": [3, 40, 24], "crop_pct": 0.9, "crop_mode": "squash", **MEAN}}, [40, 24]),
 ]
-LIBRARIES = {PREPROCESSOR: hugging_face, PROCESSOR: nested, OPEN_CLIP: open_clip}
+LIBRARIES = {PREPROCESSOR: hugging_face, PROCESSOR: nested, OPEN_CLIP: open_clip, TIMM: of_timm}
 
 
 def main():

@@ -338,6 +338,11 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
     Ok(Some(card))
 }
 
+/// An error: images are resized until they cover an input that is not square, and no card can say this.
+fn covers(mode: &str, [height, width]: [usize; 2]) -> String {
+    format!("{mode} isn't covered for inputs that aren't square ({height} x {width})")
+}
+
 /// A model of timm: `pretrained_cfg` of its config.json.
 fn timm(json: &Json) -> std::result::Result<Option<Card>, String> {
     let Some(of) = json.get("pretrained_cfg") else { return Ok(None) };
@@ -348,7 +353,8 @@ fn timm(json: &Json) -> std::result::Result<Option<Card>, String> {
     let larger = |side: usize| (side as f64 / share) as usize;
     match text("crop_mode").unwrap_or("center") {
         "center" if height == width => card.resize_shorter = Some(larger(height)),
-        "center" | "squash" => card.resize = Some([larger(height), larger(width)]),
+        "center" => return Err(covers("crop_mode center", sides)),
+        "squash" => card.resize = Some([larger(height), larger(width)]),
         other => return Err(format!("crop_mode {other} isn't covered")),
     }
     card.interpolation = Some(interpolation(text("interpolation").unwrap_or("bicubic"))?);
@@ -364,7 +370,8 @@ fn open_clip(json: &Json) -> std::result::Result<Option<Card>, String> {
     let sides @ [height, width] = input_sides("size", stated(&[side, of.get("size")]))?;
     let mut card = normalised(of, sides);
     match text("resize_mode").unwrap_or("shortest") {
-        "shortest" => card.resize_shorter = Some(height.max(width)),
+        "shortest" if height == width => card.resize_shorter = Some(height),
+        "shortest" => return Err(covers("resize_mode shortest", sides)),
         "squash" => card.resize = Some(sides),
         other => return Err(format!("resize_mode {other} isn't covered")),
     }
@@ -529,6 +536,12 @@ mod tests {
             r#"{"model_cfg": {"vision_cfg": {"image_size": [240, 240]}}, "preprocess_cfg": {"size": 224}}"#;
         assert_eq!(read("open_clip_config.json", sides).unwrap().unwrap().size, Some([240; 2]));
         assert_eq!(of("config.json", ""), Ok(([224; 2], None, Some(256))));
+        // Both libraries would cover an input that is not square. Only a squash can be said.
+        let tall = r#""input_size": [3, 256, 128], "crop_pct": 1.0, "crop_mode": "squash""#;
+        assert_eq!(of("config.json", tall), Ok(([256, 128], Some([256, 128]), None)));
+        let covered = of("config.json", &tall.replace("squash", "center")).unwrap_err();
+        assert!(covered.contains("center") && covered.contains("256 x 128"), "{covered}");
+        assert!(clip(r#""size": [256, 128]"#).unwrap_err().contains("shortest"));
         assert!(of("config.json", r#""input_size": [3, "all", 4]"#).unwrap_err().contains("input_size"));
     }
 
