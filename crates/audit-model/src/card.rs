@@ -79,6 +79,9 @@ pub struct Card {
     /// No card in YAML has it.
     #[serde(skip)]
     pub taken_from: Option<String>,
+    /// The file that states `size`; `None` if a flag does. No card in YAML has it.
+    #[serde(skip)]
+    pub size_from: Option<String>,
     /// Whether images are stretched to the input's size if nothing is stated, as evaluation code of
     /// benchmarks does. No card in YAML has it.
     #[serde(skip)]
@@ -160,6 +163,7 @@ impl Card {
             source: self.source.or(other.source),
             sha256: self.sha256.or(other.sha256),
             taken_from: self.taken_from.or(other.taken_from),
+            size_from: self.size_from.or(other.size_from),
             stretched: self.stretched || other.stretched,
         }
     }
@@ -182,10 +186,21 @@ const PHOTOGRAPH: usize = 64;
 fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
     let dims = dimensions(input);
     let at = if layout == Axes::Nchw { 2 } else { 1 };
+    let taken = |i: usize| match (&dims[at + i], card.size) {
+        (Dim::Free(_), Some(size)) => size[i] as i64,
+        (Dim::Known(n), _) => *n,
+        (Dim::Free(_), None) => 0,
+    };
     let side = |i: usize, name: &str| match (&dims[at + i], card.size.map(|size| size[i])) {
         (Dim::Known(n), Some(size)) if *n != size as i64 => Err(wrong(
             input,
-            format!("the {name} is fixed to {n}, but --size states {size}. Leave --size out"),
+            match &card.size_from {
+                None => format!("the {name} is fixed to {n}, but --size states {size}. Leave --size out"),
+                Some(file) => format!(
+                    "the {name} is fixed to {n}, but {file} states {size}. If the file is this model's, add {}",
+                    fitting(card, [taken(0), taken(1)])
+                ),
+            },
         )),
         (Dim::Known(n), _) if !(1..=LARGEST).contains(n) => Err(wrong(
             input,
@@ -203,6 +218,14 @@ fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
         }
     };
     Ok([side(0, "height")?, side(1, "width")?])
+}
+
+/// Flags that fit what a card states of the size to an input of these sides.
+fn fitting(card: &Card, [height, width]: [i64; 2]) -> String {
+    match card.resize_shorter {
+        Some(_) if height == width => format!("--size {height} --resize-shorter {height}"),
+        _ => format!("--size {height}x{width} --resize {height}x{width}"),
+    }
 }
 
 /// Whether an input of images leaves height or width open, and the card doesn't state them.
@@ -313,19 +336,24 @@ fn resized(
     sides: [usize; 2],
     photograph: bool,
 ) -> Result<(Option<[usize; 2]>, Option<usize>)> {
-    let too_small = |what: String| {
-        Err(wrong(input, format!("{what}, which is smaller than the input of {}x{}", sides[0], sides[1])))
-    };
     let [height, width] = sides;
+    let from = card.taken_from.as_ref().map_or(String::new(), |from| format!(" ({from})"));
+    let too_small = |what: String, enough: String| {
+        let smaller = format!("{what}{from}, which is smaller than the input of {height}x{width}");
+        Err(wrong(input, format!("{smaller}. State at least {enough}")))
+    };
     let larger = if height == 224 { 256 } else { height };
     match (card.resize, card.resize_shorter) {
         (Some(_), Some(_)) => {
             Err(wrong(input, "resize and resize_shorter are both stated. Leave one of them out"))
         }
-        (None, Some(side)) if side < height.max(width) => {
-            too_small(format!("resize_shorter resizes the shorter side of images to {side}"))
+        (None, Some(side)) if side < height.max(width) => too_small(
+            format!("resize_shorter resizes the shorter side of images to {side}"),
+            format!("--resize-shorter {}", height.max(width)),
+        ),
+        (Some([h, w]), _) if h < height || w < width => {
+            too_small(format!("resize makes images {h}x{w}"), format!("--resize {height}x{width}"))
         }
-        (Some([h, w]), _) if h < height || w < width => too_small(format!("resize makes images {h}x{w}")),
         (None, None) if !photograph || height != width => Ok((None, None)),
         (None, None) if card.stretched => Ok(((larger != height).then_some([larger; 2]), None)),
         (None, None) => Ok((None, Some(larger))),
@@ -627,6 +655,28 @@ mod tests {
         );
         // 1/255, not 0.
         assert!(words_of(&stated([0.0, 255.0], [0.0, 1.0])).ends_with("less 0, divided by 0.003922"));
+    }
+
+    /// The size of a file is not called a flag, and what an error advises works.
+    #[test]
+    fn errors_about_sizes_name_who_states_them() {
+        let input = Value::new("x", DType::F32, &[1, 3, 518, 518]);
+        let card = |size: usize, shorter: usize| Card {
+            size: Some([size; 2]),
+            resize_shorter: Some(shorter),
+            taken_from: Some("preprocessor_config.json".into()),
+            ..Card::default()
+        };
+        let why = |card: Card| preprocessing(&input, &card).unwrap_err().message;
+        let file = Card { size_from: Some("preprocessor_config.json".into()), ..card(224, 256) };
+        let message = why(file);
+        assert!(message.contains("fixed to 518, but preprocessor_config.json states 224"), "{message}");
+        assert!(message.ends_with("add --size 518 --resize-shorter 518"), "{message}");
+        assert!(why(card(224, 256)).ends_with("--size states 224. Leave --size out"));
+        let small = why(card(518, 256));
+        assert!(small.contains("to 256 (preprocessor_config.json)"), "{small}");
+        assert!(small.ends_with("State at least --resize-shorter 518"), "{small}");
+        preprocessing(&input, &card(518, 518)).unwrap();
     }
 
     /// Reports and saved embeddings of earlier versions stay comparable.
