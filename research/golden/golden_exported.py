@@ -66,6 +66,9 @@ CASES = [
     ("shortest", OPEN_CLIP, {"preprocess_cfg": {"size": [30, 30], "resize_mode": "shortest", **MEAN}}, [30, 30]),
     ("center", TIMM, {"pretrained_cfg": {"input_size": [3, 30, 30], "crop_pct": 0.9, "crop_mode": "center", **MEAN}}, [30, 30]),
     ("not-square", TIMM, {"pretrained_cfg": {"input_size": [3, 40, 24], "crop_pct": 0.9, "crop_mode": "squash", **MEAN}}, [40, 24]),
+    # Mean and std are left out.
+    ("clip-mean", OPEN_CLIP, {"preprocess_cfg": {"size": 24}}, [24, 24]),
+    ("timm-mean", TIMM, {"pretrained_cfg": {"input_size": [3, 24, 24]}}, [24, 24]),
 ]
 LIBRARIES = {PREPROCESSOR: hugging_face, PROCESSOR: nested, OPEN_CLIP: open_clip, TIMM: of_timm}
 

@@ -170,7 +170,7 @@ impl Card {
 }
 
 /// Mean and std of ImageNet, which most models for photographs were trained with.
-const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
+pub(super) const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 
 /// The largest side of an input, in pixels. Files that state a larger one are damaged.
 const LARGEST: i64 = 1 << 15;

@@ -1,7 +1,7 @@
 //! Preprocessing as other programs write it beside a model: Hugging Face transformers and Optimum, timm,
 //! open_clip.
 
-use super::card::{Card, Channels};
+use super::card::{Card, Channels, IMAGENET};
 use super::runtime::list;
 use audit_base::{Error, Result, files};
 use audit_report::record::{Crop, Interpolation};
@@ -104,11 +104,18 @@ impl Size {
     }
 }
 
-/// A card of models whose pixels are in [0, 1] before `mean` and `std` of the file.
-fn normalised(of: &Json, size: [usize; 2]) -> Card {
-    let stated = |key: &str| of.get(key).and_then(values);
-    let (mean, std) = (stated("mean"), stated("std"));
-    Card { size: Some(size), mean, std, range: Some([0.0, 1.0]), ..Card::default() }
+/// Mean and std of OpenAI's CLIP, which open_clip takes if a file states none.
+const OPENAI: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]];
+
+/// A card of models whose pixels are in [0, 1] before `mean` and `std` of the file, or the library's `usual`
+/// ones.
+fn normalised(of: &Json, size: [usize; 2], usual: [[f32; 3]; 2]) -> std::result::Result<Card, String> {
+    let either = |key: &str, usual: [f32; 3]| match stated(&[of.get(key)]) {
+        None => Ok(usual.to_vec()),
+        Some(json) => values(json).ok_or_else(|| format!("{key} {json} isn't covered")),
+    };
+    let (mean, std) = (Some(either("mean", usual[0])?), Some(either("std", usual[1])?));
+    Ok(Card { size: Some(size), mean, std, range: Some([0.0, 1.0]), ..Card::default() })
 }
 
 fn number(json: &Json) -> Option<usize> {
@@ -349,7 +356,7 @@ fn timm(json: &Json) -> std::result::Result<Option<Card>, String> {
     let text = |key: &str| of.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
     let sides @ [height, width] = input_sides("input_size", stated(&[of.get("input_size")]))?;
     let share = of.get("crop_pct").and_then(Json::as_f64).filter(|share| *share > 0.0).unwrap_or(0.875);
-    let mut card = normalised(of, sides);
+    let mut card = normalised(of, sides, IMAGENET)?;
     let larger = |side: usize| (side as f64 / share) as usize;
     match text("crop_mode").unwrap_or("center") {
         "center" if height == width => card.resize_shorter = Some(larger(height)),
@@ -368,7 +375,7 @@ fn open_clip(json: &Json) -> std::result::Result<Option<Card>, String> {
     // The model's size goes before that of the preprocessing, as in open_clip.
     let side = json.pointer("/model_cfg/vision_cfg/image_size");
     let sides @ [height, width] = input_sides("size", stated(&[side, of.get("size")]))?;
-    let mut card = normalised(of, sides);
+    let mut card = normalised(of, sides, OPENAI)?;
     match text("resize_mode").unwrap_or("shortest") {
         "shortest" if height == width => card.resize_shorter = Some(height),
         "shortest" => return Err(covers("resize_mode shortest", sides)),
@@ -543,6 +550,17 @@ mod tests {
         assert!(covered.contains("center") && covered.contains("256 x 128"), "{covered}");
         assert!(clip(r#""size": [256, 128]"#).unwrap_err().contains("shortest"));
         assert!(of("config.json", r#""input_size": [3, "all", 4]"#).unwrap_err().contains("input_size"));
+    }
+
+    /// The defaults of timm 1.0.31 (`IMAGENET_DEFAULT_MEAN`) and open_clip 3.3.0 (`OPENAI_DATASET_MEAN`).
+    #[test]
+    fn mean_and_std_that_are_left_out_are_the_librarys() {
+        let card = read("config.json", r#"{"pretrained_cfg": {"mean": null}}"#).unwrap().unwrap();
+        assert_eq!((card.mean.unwrap()[0], card.std.unwrap()[0]), (0.485, 0.229));
+        let card = read("open_clip_config.json", r#"{"preprocess_cfg": {"std": 0.5}}"#).unwrap().unwrap();
+        assert_eq!((card.mean.unwrap()[0], card.std.unwrap()), (0.48145466, vec![0.5]));
+        let wrong = read("config.json", r#"{"pretrained_cfg": {"mean": "inception"}}"#).unwrap_err();
+        assert!(wrong.contains("mean"), "{wrong}");
     }
 
     /// What no card can say is not guessed.
