@@ -105,7 +105,7 @@ impl Size {
 }
 
 /// Mean and std of OpenAI's CLIP, which open_clip takes if a file states none.
-const OPENAI: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]];
+const OPENAI: [[f32; 3]; 2] = [[0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.2613026, 0.2757771]];
 
 /// A card of models whose pixels are in [0, 1] before `mean` and `std` of the file, or the library's `usual`
 /// ones.
