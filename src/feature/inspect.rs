@@ -494,5 +494,11 @@ fn written_preprocessing(p: &Preprocessing, card: &Card) -> String {
         (Some([h, w]), None) => format!("{mark}resize: [{h}, {w}]\n"),
         (None, None) => format!("# resize: [{}, {}]\n", p.height, p.width),
     };
+    if !p.crop.is_usual() {
+        out += &format!(
+            "# Where the centre crop begins: transformers rounds half of an odd rest down.\ncrop: {}\n",
+            p.crop.name()
+        );
+    }
     out + &format!("interpolation: {}\n\n", p.interpolation.name())
 }

@@ -562,8 +562,9 @@ pub fn settle_card(stated: Card, file: Option<&Path>, model: &Path) -> Result<Ca
             let file = card.taken_from.clone().unwrap_or_default();
             card.check(&file)?;
             let changed = card.clone().or(stated.clone()) != stated.clone().or(card.clone());
+            let size_from = file_of_size(&stated, &card, &file);
             let taken_from = Some(if changed { format!("flags and {file}") } else { file });
-            return Ok(Card { taken_from, ..stated.or(card) });
+            return Ok(Card { taken_from, size_from, ..stated.or(card) });
         }
     };
     let name = path.display().to_string();
@@ -578,5 +579,10 @@ pub fn settle_card(stated: Card, file: Option<&Path>, model: &Path) -> Result<Ca
     };
     let card: Card = yaml::read(&name, &text)?;
     card.check(&name)?;
-    Ok(stated.or(card))
+    Ok(Card { size_from: file_of_size(&stated, &card, &name), ..stated.or(card) })
+}
+
+/// The file that states the model's size, if flags don't.
+fn file_of_size(flags: &Card, card: &Card, file: &str) -> Option<String> {
+    (flags.size.is_none() && card.size.is_some()).then(|| file.to_string())
 }

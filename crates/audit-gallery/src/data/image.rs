@@ -203,12 +203,6 @@ fn planes<T: Copy + Into<f32>>(rgb: &[T], channels: usize, white: f32) -> Vec<f3
     out
 }
 
-/// First index of the centre if `rest` places are cut off. Half of an odd rest is rounded to even, as in
-/// torchvision's CenterCrop.
-pub(super) fn first_of_cut(rest: usize) -> usize {
-    rest / 2 + usize::from(rest % 4 == 3)
-}
-
 /// For each place in `wanted` of `to` places: indices and weights of the places, of `from`, that it is made
 /// from.
 ///

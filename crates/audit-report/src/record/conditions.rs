@@ -1,6 +1,6 @@
 //! What was audited and how: the program, the model, the images, the suite, the check at load, and the time.
 
-use super::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Precision, Protocol, Space};
+use super::{Acceptance, Axes, Channels, Crop, Form, Interpolation, Metric, Precision, Protocol, Space};
 use crate::facts::LINF;
 use audit_base::choice::Choice;
 use audit_gallery::data::file_value;
@@ -482,6 +482,9 @@ pub struct Preprocessing {
     /// Length of the shorter side before the centre crop, instead of `resize`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize_shorter: Option<usize>,
+    /// Where the centre crop begins, if not where torchvision's does.
+    #[serde(default, skip_serializing_if = "Crop::is_usual")]
+    pub crop: Crop,
     /// The interpolation of resizing.
     #[serde(default)]
     pub interpolation: Interpolation,

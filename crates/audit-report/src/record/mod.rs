@@ -15,7 +15,7 @@ mod trial;
 mod verdict;
 mod verification;
 
-pub use audit_gallery::data::{Axes, Channels, Interpolation, Partition, Properties, Role};
+pub use audit_gallery::data::{Axes, Channels, Crop, Interpolation, Partition, Properties, Role};
 pub use audit_gallery::space::benign::{Benign, ClassRow, CmcPoint};
 pub use audit_gallery::space::{ClassSpacing, Histogram, Metric, SamplerRow, Spacing, TripletState};
 pub use choices::{Precision, Protocol, ScoreName, Space};
