@@ -391,7 +391,7 @@ fn a_gate_finer_than_the_sample_is_told() {
     audited(small(), "a.onnx", &["-o", base.to_str().unwrap()]);
     let gate = ["--baseline", base.to_str().unwrap(), "--max-drop", "ers=0.01"];
     let report = audited(linear(), "b.onnx", &gate);
-    says(&warning(&report, "sampling-noise"), &["ers to ±"]);
+    says(&warning(&report, "sampling-noise"), &["ers by ±"]);
 }
 
 #[test]

@@ -72,11 +72,7 @@ impl Loaded {
 impl Prepared {
     /// Reads and prepares a model.
     pub(super) fn read(source: ModelSource) -> Result<Prepared> {
-        let (file, mut seen) = (Loaded::read(source.path)?, Seen::default());
-        let graph = file.graph.clone();
-        Prepared::of(file, source, &mut seen).map_err(|refused| {
-            inspect::look(&graph, &seen, source.card.output.as_deref(), None).explain(refused)
-        })
+        Prepared::of(Loaded::read(source.path)?, source, &mut Seen::default())
     }
 
     /// [`Prepared::read`] of a file that was read already. `seen` gets what was found out of it, also before
@@ -88,7 +84,7 @@ impl Prepared {
             let look = inspect::look(&file.graph, seen, card.output.as_deref(), None);
             // No flag makes boxes or masks an embedding of the image.
             if look.is_other() || refused.flags.is_empty() {
-                return refused.lacking([]);
+                return look.explain(refused.lacking([]));
             }
             // Class scores of places are no embedding however they are pooled.
             let rows = [look.before(), refused.flags.clone()].concat();
