@@ -247,8 +247,8 @@ fn findings(
         let own = "that audit uses generated images. For your own add --data FOLDER, with one folder for each class";
         // A card that was just written has its own line.
         let assumed = info.is_some_and(|i| i.preprocessing.assumed) && !request.write_card;
-        let card = assumed
-            .then(|| "state how images are prepared, in a card: --write-card writes a draft".to_string());
+        let card =
+            assumed.then(|| "state how images are prepared, in a card: --write-card drafts one".to_string());
         next.extend(match (&found.look, &found.before) {
             (Look::Classifier(_), Some(row)) => vec![audit(row)],
             (Look::Classifier(_), None) => found.look.instead().map(String::from).into_iter().collect(),

@@ -120,7 +120,7 @@ fn inspect_advises_a_card_until_it_is_written() {
         serde_json::from_value(found["next"].clone()).unwrap()
     };
     let before = next(&[]);
-    assert!(before[0].ends_with("--write-card writes a draft"), "{before:?}");
+    assert!(before[0].ends_with("--write-card drafts one"), "{before:?}");
     let after = next(&["--write-card"]);
     assert_eq!(after[0], "m.yaml is written. Read its comments, and correct what was assumed");
     assert_eq!(after[1..], before[1..]);
