@@ -54,6 +54,10 @@ fn grave_findings_are_printed_and_others_named() {
             "  audit m.onnx --data photos --max-queries 20 --output pooled -o m-embedding.html",
         ]
     );
+    // A detector, and a classifier that begins with its weights, have no such value.
+    report.model.before_classifier = None;
+    let (text, command) = &steps(&rendered(&report, "html"))[0];
+    assert!(text.starts_with("The output looks like class scores or boxes") && command.is_none(), "{text}");
 }
 
 /// A model that falls: what may be wrong with the audit comes first, and who can't train has a step too.

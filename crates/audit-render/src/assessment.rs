@@ -405,11 +405,16 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
     // The numbers may be of something else than was meant. A part of a run has no conclusion yet.
     if report.part.is_none() {
         if has(&reason::CLASS_SCORES) {
-            let before = report.model.before_classifier.as_deref();
-            let embedding = before.and_then(|name| Some(again.as_mut()?.of_value(name)));
-            let text =
-                "The output looks like class scores, not an embedding. Audit the value before the classifier";
-            steps.push(offer(text, "--output", embedding));
+            steps.push(match &report.model.before_classifier {
+                Some(name) => offer(
+                    "The output looks like class scores, not an embedding. Audit the value before the classifier",
+                    "--output",
+                    again.as_mut().map(|again| again.of_value(name)),
+                ),
+                None => say(
+                    "The output looks like class scores or boxes, not an embedding: `class-scores` below says what to audit",
+                ),
+            });
         }
         if has(&reason::PREPROCESSING_ASSUMED) {
             let text = "State the preprocessing in a model card; here it was assumed. This writes a draft";
