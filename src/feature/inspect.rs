@@ -18,6 +18,7 @@ use crate::report::escape::words;
 use crate::report::terminal::wrap_under;
 use crate::request::{Compute, Reading};
 use crate::suite::Suite;
+use crate::visible::{is_obeyed, visible_json, visible_name};
 use crate::{Error, Exit, Result, interrupt, operators};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -159,9 +160,9 @@ pub fn run(request: &Inspect) -> Result<(String, Option<Exit>)> {
     }
     let text = match request.json {
         true => {
-            serde_json::to_string_pretty(&findings)
-                .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?
-                + "\n"
+            let json = serde_json::to_string_pretty(&findings)
+                .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?;
+            format!("{}\n", visible_json(&json))
         }
         false => findings.render(),
     };
@@ -257,6 +258,8 @@ fn findings(
             _ => card.into_iter().chain([audit(&[]), own.into()]).collect(),
         });
     }
+    // A command is pasted, and would have other characters than it shows.
+    next.retain(|step| !step.contains(is_obeyed));
     Ok(Findings {
         model: request.model.display().to_string(),
         bytes: found.identity.bytes,
@@ -354,10 +357,12 @@ impl Findings {
             (None, None, Some(_)) => " · any batch".into(),
             (None, None, None) => String::new(),
         };
-        lines.push(("inputs", self.inputs.join(", ") + &batch));
-        lines.push(("outputs", self.outputs.join(", ")));
+        // A line of its own could pass for one of the program's.
+        let listed = |names: &[String]| visible_name(&names.join(", ")).into_owned();
+        lines.push(("inputs", listed(&self.inputs) + &batch));
+        lines.push(("outputs", listed(&self.outputs)));
         if let Some(e) = &self.embedding {
-            lines.push(("embedding", format!("`{}`, {} values: {}", e.name, e.dim, e.why)));
+            lines.push(("embedding", format!("`{}`, {} values: {}", visible_name(&e.name), e.dim, e.why)));
         }
         lines.extend(self.preprocessing.iter().map(|p| ("images", p.clone())));
         lines.push(("precision", self.precision.clone()));

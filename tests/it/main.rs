@@ -44,6 +44,7 @@ mod golden;
 mod golden_replay;
 mod grad_file;
 mod half;
+mod hostile_names;
 mod identity;
 mod inspect;
 mod integers;

@@ -4,6 +4,7 @@ use super::EMBEDDING;
 use super::card::{Axes, Card, Pooling};
 use super::remedy::{self, Flags};
 use audit_base::choice::Choice;
+use audit_base::visible::visible_name;
 use audit_base::{Error, Result};
 use ndarray::Array2;
 use onnx_grad::graph::{DType, Node, Tensor, Value};
@@ -59,7 +60,10 @@ pub(super) fn choose(graph: &mut Graph, name: &str) -> Result<()> {
     let exists = graph.nodes.iter().any(|n| n.outputs.iter().any(|o| o == name));
     if !exists {
         let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
-        return Err(Error::model(format!("has no value {name:?}. Its outputs are: {}", outputs.join(", "))));
+        return Err(Error::model(format!(
+            "has no value {name:?}. Its outputs are: {}",
+            visible_name(&outputs.join(", "))
+        )));
     }
     graph.outputs = vec![Value { name: name.to_string(), dtype: DType::Other(0), shape: None }];
     Ok(())
@@ -79,10 +83,10 @@ fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, la
     let (mut vectors, mut places, mut lines) = (Vec::new(), Vec::new(), Vec::new());
     for output in &graph.outputs {
         let Some((dtype, shape)) = types.get(&output.name) else {
-            lines.push(format!("  {}, which is no tensor", output.name));
+            lines.push(format!("  {}, which is no tensor", visible_name(&output.name)));
             continue;
         };
-        lines.push(format!("  {} {shape:?}", output.name));
+        lines.push(format!("  {} {shape:?}", visible_name(&output.name)));
         let Some(reading) = read(shape, batch, layout).filter(|_| dtype.is_float()) else { continue };
         let of = if matches!(reading, Reading::Vector) { &mut vectors } else { &mut places };
         of.push(Found { name: output.name.clone(), dtype: *dtype, shape: shape.clone(), reading });
