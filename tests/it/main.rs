@@ -17,6 +17,7 @@ mod tutorial;
 mod attack_file;
 mod attacks;
 mod breakdown;
+mod chosen_output;
 mod cli;
 mod corpus;
 mod corruptions;
