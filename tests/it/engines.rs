@@ -78,8 +78,7 @@ fn stored_embeddings_of_something_else_are_refused() {
     refused(&dir, stored("--range 0,255"), 2);
     refused(&dir, stored("--batch 4"), 2);
     refused(&dir, audit(&dir, "--gallery-cache suite.yaml"), 2);
-    // An image with other pixels in a file of the same length: the sample finds it, because it covers all of
-    // so few images.
+    // An image with other bytes in a file of the same length.
     let image = dir.join("data/class03/02.png");
     let before = std::fs::read(&image).unwrap();
     let mut other = before.clone();

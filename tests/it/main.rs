@@ -76,6 +76,7 @@ mod refused_rules;
 mod report;
 mod scale;
 mod softened;
+mod stale_embeddings;
 mod strong;
 mod surfaces;
 mod sweep;

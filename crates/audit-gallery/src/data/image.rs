@@ -43,10 +43,48 @@ pub fn read_uncut(
     Ok((data, [rows, columns]))
 }
 
-/// The decoded image, rotated by its EXIF orientation, and the SHA-256 of its file.
+/// The decoded image, rotated by its EXIF orientation, and [`digest`].
 fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage, [u8; 32])> {
+    with_bytes(path, part, shown, |bytes| {
+        let (mut image, orientation) = decode(bytes, path)
+            .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
+        image.apply_orientation(orientation);
+        if let Part::Box(edges @ [left, top, right, bottom]) = *part {
+            let (width, height) = (image.width(), image.height());
+            let (right, bottom) = (right.min(width), bottom.min(height));
+            if left >= right || top >= bottom {
+                return Err(Error::usage(format!(
+                    "image {shown}: its box {edges:?} (left, top, right, bottom) lies outside of its {width} x {height} pixels. Correct the list"
+                )));
+            }
+            image = image.crop_imm(left, top, right - left, bottom - top);
+        }
+        Ok((image, digest_of(bytes, part)))
+    })
+}
+
+/// SHA-256 of an image's file, and of its box if it is one; `shown` names it in errors.
+pub fn digest(path: &Path, part: &Part, shown: impl Display) -> Result<[u8; 32]> {
+    with_bytes(path, part, &shown, |bytes| Ok(digest_of(bytes, part)))
+}
+
+fn digest_of(bytes: &[u8], part: &Part) -> [u8; 32] {
+    let mut digest = Sha256::new_with_prefix(bytes);
+    if let Part::Box(edges) = part {
+        edges.iter().for_each(|edge| digest.update(edge.to_le_bytes()));
+    }
+    digest.finalize().into()
+}
+
+/// Reads the file of an image and passes its bytes on.
+fn with_bytes<T>(
+    path: &Path,
+    part: &Part,
+    shown: &impl Display,
+    then: impl FnOnce(&[u8]) -> Result<T>,
+) -> Result<T> {
     let value;
-    let bytes = match part {
+    let bytes: std::io::Result<Cow<[u8]>> = match part {
         Part::Whole | Part::Box(_) => files::read(path, files::IMAGE).map(Cow::Owned),
         Part::Bytes { from, length } => files::read_range(path, *from, *length).map(Cow::Owned),
         Part::Value(column, row) => {
@@ -54,23 +92,7 @@ fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage,
             Ok(Cow::Borrowed(value.as_ref()))
         }
     };
-    let bytes = bytes.map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
-    let (mut image, orientation) = decode(&bytes, path)
-        .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
-    image.apply_orientation(orientation);
-    let mut digest = Sha256::new_with_prefix(&bytes);
-    if let Part::Box(edges @ [left, top, right, bottom]) = *part {
-        let (width, height) = (image.width(), image.height());
-        let (right, bottom) = (right.min(width), bottom.min(height));
-        if left >= right || top >= bottom {
-            return Err(Error::usage(format!(
-                "image {shown}: its box {edges:?} (left, top, right, bottom) lies outside of its {width} x {height} pixels. Correct the list"
-            )));
-        }
-        image = image.crop_imm(left, top, right - left, bottom - top);
-        edges.iter().for_each(|edge| digest.update(edge.to_le_bytes()));
-    }
-    Ok((image, digest.finalize().into()))
+    then(&bytes.map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?)
 }
 
 /// Resizes and crops a decoded image: channels × height × width values in [0,1].
