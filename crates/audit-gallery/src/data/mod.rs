@@ -30,6 +30,7 @@ mod photograph;
 mod properties;
 mod query_gallery;
 mod reid;
+mod room;
 mod shards;
 mod sop;
 mod table;
