@@ -211,6 +211,9 @@ pub(super) fn header(path: &Path) -> Option<([usize; 2], ColorType)> {
 fn decoded(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation, Room), String> {
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
     let by = reader.format();
+    if bytes.is_empty() {
+        return Err(format::EMPTY.into());
+    }
     if by.is_some_and(|by| format::is_cut(by, bytes)) {
         return Err(format::CUT.into());
     }
