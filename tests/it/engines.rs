@@ -46,7 +46,7 @@ fn stored_embeddings_change_nothing() {
     dir.write("data/class00/broken.png", "no image");
     done(audit(&dir, "-o own.json"));
     let said = done(embed(&dir, "-o gallery.parquet"));
-    says(&said.out, &["gallery.parquet: 30 embeddings", "1 images can't be read"]);
+    says(&said.out, &["gallery.parquet: 30 embeddings", "1 image can't be read and was left out"]);
     let said = done(audit(&dir, "-o stored.json --gallery-cache gallery.parquet"));
     says(&said.err, &["31 embeddings from gallery.parquet", "30 of them were computed again and agree"]);
     assert_eq!(lasting_text(&dir, "stored.json"), lasting_text(&dir, "own.json"));

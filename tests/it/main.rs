@@ -28,6 +28,7 @@ mod doctor;
 mod doctor_gradient;
 mod documentation;
 mod earlier_reports;
+mod embed_lacking;
 mod embeddings;
 mod engines;
 mod every_command;
