@@ -38,6 +38,8 @@ mod file_space;
 #[cfg(unix)]
 mod files_kept;
 mod foreign;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod gate;
 mod gate_ci;
 mod gate_reasons;
