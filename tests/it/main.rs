@@ -27,6 +27,8 @@ mod determinism;
 mod doctor;
 mod doctor_gradient;
 mod documentation;
+#[cfg(unix)]
+mod dumb_terminal;
 mod earlier_reports;
 mod embed_lacking;
 mod embeddings;

@@ -1,6 +1,6 @@
 //! The report on a terminal. Its width is that of COLUMNS, else of the terminal, up to a limit, or 80 without
-//! a terminal. On a terminal it has colours, unless NO_COLOR is set. Texts come from models, images and
-//! reports of other people: each becomes [`visible`] before it is wrapped, put into a table or coloured.
+//! a terminal. On a terminal with colours it has some, unless NO_COLOR is set. Texts come from models, images
+//! and reports of other people: each becomes [`visible`] before it is wrapped, put into a table or coloured.
 
 use super::assessment::{Standing, assess_own, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
@@ -40,10 +40,11 @@ pub fn width() -> usize {
 pub struct Paint(pub bool);
 
 impl Paint {
-    /// Colours if standard output is a terminal and NO_COLOR (no-color.org) is not set.
+    /// Colours if standard output is a terminal that has some (TERM), and NO_COLOR (no-color.org) is not set.
     pub fn detect() -> Paint {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Paint(std::io::stdout().is_terminal() && !refused)
+        let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+        Paint(std::io::stdout().is_terminal() && !refused && !dumb)
     }
 
     /// The text with each line in a style, if there is one and colours are on.
