@@ -138,6 +138,8 @@ pub struct Inspect {
     pub reading: Reading,
     /// What it runs on.
     pub compute: Compute,
+    /// How progress is shown.
+    pub progress: Mode,
     /// The command line, which the next steps repeat in part.
     pub command: String,
 }
@@ -150,7 +152,7 @@ pub fn run(request: &Inspect) -> Result<(String, Option<Exit>)> {
     let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), path)?;
     let to = request.write_card.then(|| card_file(path)).transpose()?;
     let suite = Suite::load(&request.suite)?;
-    let machine = Machine::choose(&request.compute, Mode::Auto)?;
+    let machine = Machine::choose(&request.compute, request.progress)?;
     let found = watched(path, &card, &machine, request)?;
     let mut findings = findings(request, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
@@ -187,7 +189,7 @@ impl Follow for Reporter {
 /// [`inspect`] within the time limit; says what it is doing if it takes a while. Errors (exit code 3): the
 /// limit is reached while the file is read.
 fn watched(path: &Path, card: &Card, machine: &Machine, request: &Inspect) -> Result<Inspection> {
-    let mut phase = Phase::brief("inspect", Mode::Auto);
+    let mut phase = Phase::brief("inspect", request.progress);
     let limit = request.time_limit;
     let (meter, known) = (Meter::default(), Arc::new(Mutex::new(None)));
     let reporter = Reporter { meter: meter.clone(), known: known.clone() };

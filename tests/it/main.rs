@@ -77,6 +77,7 @@ mod papers_golden;
 mod precisions;
 #[cfg(unix)]
 mod privacy;
+mod quiet_inspect;
 mod refused_rules;
 mod report;
 mod scale;
