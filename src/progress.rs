@@ -2,8 +2,8 @@
 //! JSON lines for programs, or nothing. Notes and errors use the same mode, so that JSON output contains only
 //! JSON.
 //!
-//! A `Phase` (`phase.rs`) shows the numbers of a `Track` (`track.rs`). The time left is an upper bound and
-//! never rises: see `Estimate`.
+//! A `Phase` (`phase.rs`) shows the numbers of a `Track` (`track.rs`). The time left is that of the expected
+//! work, with an upper bound if it is near: see `Estimate`.
 
 mod estimate;
 mod phase;
@@ -119,6 +119,8 @@ pub struct Announcement {
     pub event: Value,
     /// Seconds that it takes, about.
     pub seconds: f64,
+    /// Upper bound on these.
+    pub seconds_at_most: f64,
 }
 
 /// The current position of the attacks.
@@ -132,16 +134,19 @@ pub struct Position {
     pub steps: usize,
     /// Finished queries of this attack, at most `of`.
     pub queries: usize,
+    /// Queries that the strong search has broken so far. It goes on with them, to find a smaller change.
+    pub broken: usize,
     /// Number of queries of this attack.
     pub of: usize,
 }
 
-/// In words: the attack, its queries, and the step if a trial has a fixed number of them.
+/// In words: the attack, its finished queries and the step if a trial has a fixed number of them, or its
+/// broken queries.
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { attack, step, steps, queries, of } = self;
+        let Position { attack, step, steps, queries, broken, of } = self;
         match steps {
-            0 => write!(f, "{attack} {queries}/{of} queries, strong search"),
+            0 => write!(f, "{attack} {broken}/{of} queries broken, strong search"),
             _ => write!(f, "{attack} {queries}/{of} queries, step {step}/{steps}"),
         }
     }
@@ -161,6 +166,7 @@ impl Position {
             event["steps"] = self.steps.into();
         } else {
             event["search"] = "strong".into();
+            event["queries_broken"] = self.broken.into();
         }
         event["queries_done"] = self.queries.into();
         event["queries"] = self.of.into();

@@ -102,7 +102,8 @@ def compare(*reports: AnyReport, sort: str | None = None, anyway: bool = False) 
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="onnx-audit-")))
-        files = [_path(stack, report) for report in reports]
+        # Models of one path are called by their reports' files.
+        files = [_path(stack, report, f"report{i}.json") for i, report in enumerate(reports, 1)]
         table, page = folder / "comparison.json", folder / "comparison.html"
         words = ["compare", *files, *binary.flags({"sort": sort, "anyway": anyway}), "-o", table, "-o", page]
         printed = binary.checked(words)
@@ -138,5 +139,5 @@ def inspect(model: Any, example: Any = None, **flags: Any) -> dict[str, Any]:
         return result
 
 
-def _path(stack: ExitStack, report: AnyReport) -> str | os.PathLike[str]:
-    return stack.enter_context(_Saved(report.text)) if isinstance(report, Report) else report
+def _path(stack: ExitStack, report: AnyReport, name: str = "report.json") -> str | os.PathLike[str]:
+    return stack.enter_context(_Saved(report.text, name)) if isinstance(report, Report) else report

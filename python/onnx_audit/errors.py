@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -91,6 +92,18 @@ _CLASSES: tuple[type[AuditError], ...] = (
 BY_EXIT_CODE: dict[int, type[AuditError]] = {kind.exit_code: kind for kind in _CLASSES}
 
 
+#: The program's error for a flag that no command has, and the most similar flag.
+_UNKNOWN = re.compile(r"unexpected argument '--([\w-]+)' found(?:\s+tip: [\w ]+: '--([\w-]+)')?")
+
+
 def error(exit_code: int, message: str, report: Any = None) -> AuditError:
-    """Returns the exception for an exit code; a plain ``AuditError`` for other codes, such as those of signals."""
+    """Returns the exception for an exit code; a plain ``AuditError`` for other codes, such as those of signals.
+
+    An unknown flag is called by the name of its argument.
+    """
+    unknown = _UNKNOWN.search(message)
+    if unknown is not None:
+        name, near = (flag and flag.replace("-", "_") for flag in unknown.groups())
+        hint = f"Did you mean {near}?" if near else "`audit --help` lists the flags"
+        message = f"{name} is no argument of this function, and no flag of the program. {hint}"
     return BY_EXIT_CODE.get(exit_code, AuditError)(message, exit_code, report)

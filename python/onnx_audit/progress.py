@@ -14,11 +14,10 @@ FORMAT = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix
 
 def _time(expected: float | None, most: float | None) -> list[str]:
     """Formats the time left as the program does: the expected time, and the upper bound if it is much larger."""
-    if expected is not None and most is None:
-        return [f"about {span(expected)} left"]
-    if expected is not None and most is not None and 2 * expected < most:
-        return [f"about {span(expected)} left, at most {span(most)}"]
-    return [] if most is None else [f"at most {span(most)} left"]
+    if expected is None:
+        return []
+    bound = f", at most {span(most)}" if most is not None and 2 * expected < most else ""
+    return [f"about {span(expected)} left{bound}"]
 
 
 def span(seconds: float) -> str:
@@ -76,7 +75,10 @@ class _Bar:
             self.bar.total = event["total"]
             words = []
             if "attack" in event:
-                words.append(f"{event['attack']} {event['queries_done']}/{event['queries']} queries")
+                broken = event.get("queries_broken")
+                done = f"{event['queries_done']}/{event['queries']} queries"
+                counted = done if broken is None else f"{broken}/{event['queries']} queries broken"
+                words.append(f"{event['attack']} {counted}")
             words.extend(_time(event.get("seconds_expected"), event.get("seconds_left")))
             self.bar.n = event["done"]
             self.bar.set_postfix_str(", ".join(words))

@@ -21,15 +21,15 @@ import pytest
 
 from . import binary
 from .commands import audit, load
-from .errors import AuditError
+from .errors import AuditError, ModelError, NothingToEvaluate, NotTrustworthy, UsageError
 from .model import PREPROCESSING, card_names, weight_files
 from .report import Report
 
-#: Arguments of the marker that are lower bounds, and their metrics in gates.
-METRICS = {
-    **{"robust_r1": "robust_r1", "robust_top1": "robust_top1", "eps50": "eps50", "clean_r1": "benign.r1"},
-    **{"ars": "ars", "ers": "ers", "ars_strong": "ars_strong"},
-}
+#: Arguments of the marker that are lower bounds. Gates call these metrics the same.
+METRICS = ("robust_r1", "robust_top1", "eps50", "clean_r1", "ars", "ers", "ars_strong")
+
+#: Errors of the marker, the model or the images, whose message says everything.
+_REFUSALS = (ModelError, NothingToEvaluate, NotTrustworthy, UsageError)
 
 _KEY = pytest.StashKey[tuple[Report, str | None]]()
 
@@ -71,7 +71,7 @@ def _result(item: pytest.Item, config: pytest.Config) -> tuple[Report, str | Non
 
 
 def _audited(config: pytest.Config, **arguments: Any) -> tuple[Report, str | None]:
-    bounds = {METRICS[name]: arguments.pop(name) for name in METRICS if name in arguments}
+    bounds = {name: arguments.pop(name) for name in METRICS if name in arguments}
     if bounds:
         # The last rule for a metric counts.
         arguments["fail_under"] = [*binary.items(bounds), *binary.items(arguments.get("fail_under") or [])]
@@ -88,9 +88,12 @@ def _audited(config: pytest.Config, **arguments: Any) -> tuple[Report, str | Non
                 # An audit that was interrupted in this session has left its journal.
                 audit(**({"resume": True} | arguments), report=draft, progress=False)
             except AuditError as problem:
-                # Without a report nothing is known about the model: pytest shows the exception.
                 if problem.report is None:
-                    raise
+                    if not isinstance(problem, _REFUSALS):
+                        raise
+                    # The lines of this package say nothing about the marker or the model.
+                    text = f"{type(problem).__name__}: {problem}"
+                    raise pytest.fail.Exception(text, pytrace=False) from None
                 message = f"{problem.report.words or problem}\n\n{problem.report}"
             failure.write_text(message, encoding="utf-8")
             draft.rename(file)

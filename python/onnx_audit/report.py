@@ -278,14 +278,28 @@ class Report(_Document):
             return binary.checked(["report", file])
 
     def __repr__(self) -> str:
-        def formatted(row: Row) -> str:
-            eps = "" if row["eps"] is None else f" at ε {row['eps']:.4g}"
-            value = "withheld" if row["value"] is None else f"{row['value']:.1f}"
-            if row["above"]:
-                value = f"above {value}"
-            return f"{row['score']}{eps} {value}"
+        norm = self.json["suite"].get("norm", "linf")
 
-        values = ", ".join(formatted(row) for row in self.rows("scores"))
+        def size(eps: float) -> str:
+            if norm != "linf":
+                return f"{eps:.4g} ({norm})"
+            # Protocols have truncated decimals: 0.30196 is 77/255.
+            return f"{round(255 * eps, 2):g}/255"
+
+        def formatted(row: Row) -> str:
+            name, value = row["score"], row["value"]
+            if value is None:
+                text = "withheld"
+            elif name.startswith("ε50"):
+                text = f"{value:.2f}/255"
+            else:
+                text = f"{value:.1f}"
+            if row["above"]:
+                text = f"above {text}"
+            name = name.split(", in ")[0]
+            return f"{name} {text}" if row["eps"] is None else f"{name} at {size(row['eps'])}: {text}"
+
+        values = " · ".join(formatted(row) for row in self.rows("scores"))
         return f"<onnx_audit.Report of {self.json['model']['path']}: {values}>"
 
     def _page(self) -> str:
@@ -318,7 +332,7 @@ class Comparison(_Document):
     def rows(self) -> list[Row]:
         """Returns a row for each model and metric.
 
-        Keys: model; metric; value, None if it is withheld; change, the difference from the baseline, with
+        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is withheld; change, the difference from the baseline, with
         change_low and change_high, its 95 % interval; and word, the conclusion from the change.
         """
         rows = []
@@ -338,6 +352,9 @@ class Comparison(_Document):
     def __str__(self) -> str:
         return self.printed
 
+    def __repr__(self) -> str:
+        return f"<onnx_audit.Comparison: {self.answer}>"
+
     def _page(self) -> str:
         return self.page
 
@@ -345,12 +362,13 @@ class Comparison(_Document):
 class _Saved:
     """Context manager that writes a report to a temporary file and returns its path."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, name: str = "report.json") -> None:
         self.text = text
+        self.name = name
 
     def __enter__(self) -> Path:
         self.folder = TemporaryDirectory(prefix="onnx-audit-")
-        file = Path(self.folder.name) / "report.json"
+        file = Path(self.folder.name) / self.name
         file.write_text(self.text, encoding="utf-8")
         return file
 

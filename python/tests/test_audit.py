@@ -111,7 +111,9 @@ def test_the_default_says_how_small_a_change_is_enough(plain: Path):
     assert "ε50, in 255ths" in {row["score"] for row in report.rows("scores")}
     # If fewer than half fail, the largest ε is only a lower bound of ε50.
     small = onnx_audit.audit(plain, max_queries=20, eps="0.5/255", progress=False)
-    assert (small.eps50, "above 0.5" in repr(small)) == (0.5, True)
+    clean, robust = f"{small.clean_r1:.1f}", f"{small.robust_r1:.1f}"
+    shown = f"clean R@1 {clean} · robust R@1 at 0.5/255: {robust} · ε50 above 0.50/255>"
+    assert small.eps50 == 0.5 and repr(small).endswith(shown), repr(small)
 
 
 def test_a_report_without_classes_has_a_ladder(plain: Path, images: Path, tmp_path: Path):
@@ -124,7 +126,7 @@ def test_a_report_without_classes_has_a_ladder(plain: Path, images: Path, tmp_pa
     assert [row["robust_r1"] for row in rungs] == [rung["r1"] for rung in robust["ladder"]["rungs"]]
     assert len(rungs) == 6 and rungs[0]["robust_r1"] == report.robust_top1
     rows = {row["score"]: row for row in report.rows("scores")}
-    assert rows["robust top-1"]["eps"] == report.json["suite"]["eps"] and "robust top-1 at ε 0.302" in repr(report)
+    assert rows["robust top-1"]["eps"] == report.json["suite"]["eps"] and "robust top-1 at 77/255: " in repr(report)
 
 
 def test_tables_are_data_frames(report: onnx_audit.Report):
@@ -192,16 +194,20 @@ def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
     assert watch is not None and watcher(False) is None
     watch({"event": "start", "phase": "attacks"})
     state = {"attack": "ES", "queries_done": 3, "queries": 60}
-    watch({"event": "progress", "phase": "attacks", "done": 5, "total": 20, "seconds_left": 9, **state})
-    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": 90, "seconds_expected": 8, **state})
+    watch({"event": "progress", "phase": "attacks", "done": 5, "total": 20, "seconds_left": 9, "seconds_expected": 6, **state})
+    watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": 20, "seconds_expected": 8, **state})
     watch({"event": "progress", "phase": "attacks", "done": 6, "total": 20, "seconds_left": None, "seconds_expected": 7, **state})
+    strong = {"attack": "R1", "search": "strong", "queries_broken": 7, "queries_done": 0, "queries": 60}
+    watch({"event": "progress", "phase": "attacks", "done": 7, "total": 20, "seconds_left": None, "seconds_expected": 5, **strong})
     watch({"event": "note", "text": "this takes long"})
     watch({"event": "end", "phase": "attacks", "seconds": 1})
     printed = capsys.readouterr().err
-    assert "5/20" in printed and "ES 3/60 queries" in printed and "this takes long" in printed
+    assert "5/20" in printed and "ES 3/60 queries," in printed and "this takes long" in printed
+    assert "R1 7/60 queries broken" in printed
     # The program's estimates and bounds, not tqdm's. A phase that ends early fills its bar.
-    assert "about 8 s left, at most 90 s" in printed and "about 7 s left" in printed
-    assert "at most 9 s left" in printed and "?it/s" not in printed and "<" not in printed
+    assert "about 8 s left, at most 20 s" in printed and "about 7 s left" in printed
+    assert "about 6 s left" in printed and "at most 9 s" not in printed
+    assert "?it/s" not in printed and "<" not in printed
     assert "100%" in printed and "20/20" in printed
     # A phase after the attacks.
     watch({"event": "start", "phase": "checks"})
@@ -286,6 +292,7 @@ def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, im
     changes = {row["metric"]: row for row in comparison.rows() if row["model"] == "hardened.onnx"}
     assert changes["ars"]["value"] == candidate.ars
     assert changes["ars"]["change"] == pytest.approx(candidate.ars - report.ars)
+    assert repr(comparison) == f"<onnx_audit.Comparison: {comparison.answer}>"
     assert "hardened.onnx" in str(comparison) and "hardened.onnx" in comparison._repr_html_()
 
 

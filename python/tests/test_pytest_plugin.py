@@ -72,6 +72,16 @@ def test_an_audit_that_ends_in_an_error_is_not_a_pass(pytester, run, images):
     result.stdout.fnmatch_lines(["*UsageError*nowhere.onnx*"])
 
 
+def test_a_misspelt_argument_is_named_without_a_traceback(pytester, run, plain, images):
+    pytester.makepyfile(text(plain, images, "max_querys=12"))
+    result = run()
+    result.assert_outcomes(failed=1)
+    expected = "UsageError: max_querys is no argument of this function, and no flag of the program. Did you mean max_queries?"
+    assert expected in result.outlines
+    result.stdout.no_fnmatch_line("*pytest_plugin.py*")
+    result.stdout.no_fnmatch_line("*Usage: *")
+
+
 def test_a_marker_without_a_model_is_named(pytester, run):
     pytester.makepyfile("import pytest\n@pytest.mark.robust('m.onnx')\ndef test_a(): pass\ndef test_b(robustness): pass")
     result = run()

@@ -28,7 +28,7 @@ pub struct AttackArgs {
     #[arg(short = 'o', long = "out", value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// The class, or the image of the gallery, that the attacked file should find
-    /// [default: any other class than the photograph finds]
+    /// [default: any class but the photograph's own and the one that it finds]
     #[arg(long, value_name = "CLASS|IMAGE", group = "wish")]
     pub find: Option<String>,
     /// Verification: the attacked file should be accepted as the person in this image

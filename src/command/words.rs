@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
-use std::num::{IntErrorKind, ParseIntError};
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::path::Path;
 
 /// Suggests a command if the first word looks like a typo: `audit rnu`, `audit inspct model.onnx`. `None` if
@@ -63,6 +63,29 @@ const ELSEWHERE: [(&str, &str); 8] = [
     ("--model", "the path of the model without a flag"),
 ];
 
+/// Flags of several numbers, with an example.
+const LISTS: [(&str, &str); 3] =
+    [("--mean", "0.485,0.456,0.406"), ("--std", "0.229,0.224,0.225"), ("--range", "0,255")];
+
+/// Flags of a metric and its bound.
+const BOUNDS: [&str; 3] = ["--fail-under", "--fail-over", "--max-drop"];
+
+/// A value that is written as several words: `--mean 0.485 0.456 0.406`, `--fail-under robust_r1 30`.
+fn apart(words: &[OsString]) -> Option<Error> {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    words.windows(3).find_map(|three| {
+        let [flag, value, next] = [&*three[0], &*three[1], &*three[2]];
+        next.parse::<f32>().ok()?;
+        if let Some((_, example)) = LISTS.iter().find(|(list, _)| *list == flag) {
+            return Some(Error::usage(format!(
+                "{flag}: its values are separated by commas, without blanks, such as {flag} {example}"
+            )));
+        }
+        let bound = BOUNDS.contains(&flag) && !value.contains('=');
+        bound.then(|| Error::usage(format!("{flag} takes METRIC=VALUE: {flag} {value}={next}")))
+    })
+}
+
 /// The words of an audit's command line that are neither flags nor their values.
 fn operands(words: &[OsString]) -> Vec<String> {
     let cli = Cli::command();
@@ -92,6 +115,11 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
         _ => None,
     };
     let given = |kind| text(kind).unwrap_or_default().to_string();
+    // Words that no flag takes.
+    let several = [ErrorKind::UnknownArgument, ErrorKind::ArgumentConflict, ErrorKind::InvalidSubcommand];
+    if let Some(error) = several.contains(&wrong.kind()).then(|| apart(words)).flatten() {
+        return Some(error);
+    }
     match wrong.kind() {
         ErrorKind::MissingRequiredArgument if operands(words).is_empty() => {
             let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
@@ -132,9 +160,17 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
             })
         }
         ErrorKind::ValueValidation => {
-            let reason = wrong.source()?.downcast_ref::<ParseIntError>()?;
+            let reason = wrong.source()?;
+            let (flag, found) = (given(ContextKind::InvalidArg), given(ContextKind::InvalidValue));
+            if reason.is::<ParseFloatError>() {
+                let name = flag.split(' ').next().unwrap_or_default();
+                let (_, example) = LISTS.iter().find(|(list, _)| *list == name)?;
+                return Some(Error::usage(format!(
+                    "{name}: expected numbers separated by commas, such as {name} {example}; found `{found}`"
+                )));
+            }
+            let reason = reason.downcast_ref::<ParseIntError>()?;
             matches!(reason.kind(), IntErrorKind::InvalidDigit | IntErrorKind::Empty).then(|| {
-                let (flag, found) = (given(ContextKind::InvalidArg), given(ContextKind::InvalidValue));
                 Error::usage(format!("{flag}: expected a whole number of 0 or more, found `{found}`"))
             })
         }

@@ -242,14 +242,16 @@ fn findings(
     if let Some(problem) = problem {
         // What the output looks like is nothing if its values are not of one image.
         let instead = found.look.instead().filter(|_| !untrusted);
-        next.extend(problem.flags.first().map(|row| audit(row)).or_else(|| instead.map(String::from)));
-    } else if let (Look::Detector | Look::Dense, Some(instead)) = (&found.look, found.look.instead()) {
+        let flags = problem.flags.first().filter(|_| !found.look.is_other());
+        next.extend(flags.map(|row| audit(row)).or_else(|| instead.map(String::from)));
+    } else if let (true, Some(instead)) = (found.look.is_other(), found.look.instead()) {
         next.push(instead.into());
     } else {
         let own = "that audit uses generated images. For your own add --data FOLDER, with one folder for each class";
-        let assumed = info.is_some_and(|i| i.preprocessing.assumed);
-        let card =
-            assumed.then(|| "state how images are prepared, in a card: --write-card begins one".to_string());
+        // A card that was just written has its own line.
+        let assumed = info.is_some_and(|i| i.preprocessing.assumed) && !request.write_card;
+        let card = assumed
+            .then(|| "state how images are prepared, in a card: --write-card writes a draft".to_string());
         next.extend(match (&found.look, &found.before) {
             (Look::Classifier(_), Some(row)) => vec![audit(row)],
             (Look::Classifier(_), None) => found.look.instead().map(String::from).into_iter().collect(),
@@ -499,5 +501,11 @@ fn written_preprocessing(p: &Preprocessing, card: &Card) -> String {
         (Some([h, w]), None) => format!("{mark}resize: [{h}, {w}]\n"),
         (None, None) => format!("# resize: [{}, {}]\n", p.height, p.width),
     };
+    if !p.crop.is_usual() {
+        out += &format!(
+            "# Where the centre crop begins: transformers rounds half of an odd rest down.\ncrop: {}\n",
+            p.crop.name()
+        );
+    }
     out + &format!("interpolation: {}\n\n", p.interpolation.name())
 }

@@ -134,7 +134,8 @@ def prepared(name, data, pre):  # a file as input of the model: resized along ro
     else:
         to = resize[::-1] if resize else (columns, rows)
     image = image.resize((to[0], height), how).resize(tuple(to), how)
-    left, top = (round((a - b) / 2) for a, b in zip(to, (columns, rows)))
+    half = (lambda rest: rest // 2) if pre.get("crop") == "floor" else (lambda rest: round(rest / 2))
+    left, top = (half(a - b) for a, b in zip(to, (columns, rows)))
     image = np.atleast_3d(np.asarray(image.crop((left, top, left + columns, top + rows)), np.float32))
     return image.transpose(2, 0, 1) / np.float32(255)
 

@@ -10,11 +10,12 @@ use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
 use crate::progress::{Announcement, Mode, Phase, Position, span};
 use crate::record::{Outcome, Report, Space};
+use crate::report::terminal::wrap;
 use crate::request::Request;
 use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
 use crate::threat::{
-    self, AttackContext, CleanImage, Event, Evidence, ImageSource, Objective, Others, Passes, Plan,
+    self, AttackContext, CleanImage, Event, Evidence, Forecast, ImageSource, Objective, Others, Passes, Plan,
     QueryFiles, Room, Strong, Trial, Watch,
 };
 use crate::{Error, Exit, Result, interrupt};
@@ -200,7 +201,7 @@ impl Attacks<'_> {
             if end.is_ok() {
                 end = match event {
                     Event::Step { .. } => interrupt::check(""),
-                    Event::Further(_) => Ok(()),
+                    Event::Further(_) | Event::Broken(_) => Ok(()),
                     Event::Done(at, outcome, evidence) => see(at, outcome, evidence),
                 };
             }
@@ -221,11 +222,11 @@ impl Attacks<'_> {
         let mut end = Ok(());
         let ran = work.search(self.model.workers(), &places, &mut |event| {
             match event {
-                Event::Step { done, passes, .. } => {
-                    progress.advance(done as u64, [passes.made, passes.left], None);
+                Event::Step { passes, .. } => {
+                    progress.advance([passes.made, passes.left], None);
                     end = interrupt::check(" while a sample was repeated in float32");
                 }
-                Event::Further(_) => (),
+                Event::Further(_) | Event::Broken(_) => (),
                 Event::Done(at, outcome, _) => outcomes[at] = Some(outcome.clone()),
             }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -250,16 +251,28 @@ impl Attacks<'_> {
             places.map(|i| work.plan.work(work.trials[i].objective)).sum()
         };
         let (all, to_do) = (steps(&mut (0..work.trials.len())), steps(&mut left.iter().copied()));
-        let mut queries: HashMap<&str, (usize, usize)> = HashMap::new();
+        let mut queries: HashMap<&str, Counted> = HashMap::new();
         for (trial, outcome) in work.trials.iter().zip(outcomes.iter()) {
-            let (done, of) = queries.entry(trial.objective.code).or_default();
-            *done += usize::from(outcome.is_some());
-            *of += 1;
+            let counted = queries.entry(trial.objective.code).or_default();
+            counted.done += usize::from(outcome.is_some());
+            counted.broken += usize::from(outcome.as_ref().is_some_and(is_broken));
+            counted.of += 1;
         }
         progress.begin(all as u64, (all - to_do) as u64);
-        if let Some(forecast) = self.forecast(&left)? {
-            progress.plan(&forecast);
-        }
+        // The number of correct queries, if it is known, and the forward passes that are expected.
+        let (correct, expected) = match self.forecast(&left)? {
+            Some((correct, plan, passes)) => {
+                progress.plan(&plan);
+                progress.expect(passes, Some([plan.seconds, plan.seconds_at_most]));
+                (Some(correct), passes)
+            }
+            None => {
+                let model = self.surrogate.as_ref().map_or(&*self.model, |other| &*other.model);
+                let passes = work.usual_passes(left.iter().copied(), Room::of(model));
+                progress.expect(passes, None);
+                (None, passes)
+            }
+        };
         // An audit that was begun, or a part of one, can't be continued with fewer queries.
         let may_shorten = !self.part && to_do == all;
         let attacked_queries = || work.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
@@ -272,20 +285,23 @@ impl Attacks<'_> {
             match event {
                 // A batch is measured to its end even if the journal couldn't save one of its trials.
                 _ if end.is_err() => {}
-                Event::Step { done, passes, at } => {
+                Event::Step { passes, at, .. } => {
                     let at = at.map(|(trial, step)| {
-                        let (done, of) = queries[trial.objective.code];
+                        let Counted { done, broken, of } = queries[trial.objective.code];
                         let steps =
                             if work.plan.strong(trial.objective).is_some() { 0 } else { work.plan.steps };
-                        Position { attack: trial.objective.code, step, steps, queries: done, of }
+                        Position { attack: trial.objective.code, step, steps, queries: done, broken, of }
                     });
-                    progress.advance(done as u64, [passes.made, passes.left], at);
+                    progress.advance([passes.made, passes.left], at);
                     made = passes.made;
-                    let (spent, more, most) = progress.times(done as u64);
-                    if !warned && spent > SETTLED {
+                    let (spent, [more, most]) = progress.times();
+                    if let Some(more) = more
+                        && !warned
+                        && spent > SETTLED
+                    {
                         warned = true;
                         if let Some(text) = long(more, most, query_count, saved) {
-                            progress.note(&text);
+                            progress.note(&wrap(&text));
                         }
                     }
                     end = interrupt::check("");
@@ -293,10 +309,17 @@ impl Attacks<'_> {
                 // The strong search attacks many queries in parts. The first part predicts the others.
                 Event::Further(further) if !withstood.contains(&further.eps) => {
                     withstood.push(further.eps);
-                    let (spent, ..) = progress.times(0);
-                    progress.plan(&revised(&further, spent / made.max(1) as f64, work.plan.ball.name));
+                    let (spent, _) = progress.times();
+                    let pace = progress.pace().unwrap_or(spent / made.max(1) as f64);
+                    progress.plan(&revised(&further, pace, work.plan.ball.name));
+                    let part = made + further.usual;
+                    let all = of_all_parts(part, further.of, correct).unwrap_or(part.max(expected));
+                    progress.expect(all, None);
                 }
                 Event::Further(_) => (),
+                Event::Broken(at) => {
+                    queries.entry(work.trials[left[at]].objective.code).or_default().broken += 1;
+                }
                 Event::Done(at, outcome, evidence) => {
                     let place = left[at];
                     // The file of a trial is written before the trial is added to the journal.
@@ -305,7 +328,7 @@ impl Attacks<'_> {
                         end = journal.as_mut().map_or(Ok(()), |j| j.add(place, outcome));
                     }
                     outcomes[place] = Some(outcome.clone());
-                    queries.entry(work.trials[place].objective.code).or_default().0 += 1;
+                    queries.entry(work.trials[place].objective.code).or_default().done += 1;
                     if let Some(collector) = collector {
                         collector.see(&work.context.gallery, outcome, evidence);
                     }
@@ -318,20 +341,21 @@ impl Attacks<'_> {
         ran
     }
 
-    /// How long the trials at `places` take, once the gallery is known; `None` if nobody is told, or if no
-    /// smallest perturbation is searched for.
-    fn forecast(&mut self, places: &[usize]) -> Result<Option<Announcement>> {
+    /// How long the trials at `places` take, once the gallery is known: the number of correct queries, what
+    /// is told, and the forward passes of all workers. `None` if nobody is told, or if no smallest
+    /// perturbation is searched for.
+    fn forecast(&mut self, places: &[usize]) -> Result<Option<(usize, Announcement, usize)>> {
         let Attacks { work, model, surrogate: None, .. } = self else { return Ok(None) };
-        let Some(speed) = work.speed.filter(|_| !model.info.estimated) else { return Ok(None) };
-        if places.iter().any(|&at| work.plan.ladder_of(work.trials[at].objective).is_none()) {
-            return Ok(None);
-        }
-        let mut forecast = None;
-        work.with_strong(model.shape(), places, |strong| {
-            forecast = strong.forecast(model.workers())?;
-            Ok(())
-        })?;
-        Ok(forecast.map(|forecast| foreseen(&forecast, speed, work.plan)))
+        let Some(speed) = work.speed else { return Ok(None) };
+        Ok(work.forecast(model, places)?.map(|forecast| {
+            let plan = foreseen(&forecast, speed, work.plan);
+            let passes = match work.plan.space {
+                // A pass on a photograph counts as several.
+                Space::Input => (plan.seconds / speed.of_passes(1)).ceil() as usize,
+                Space::File => forecast.usual[0],
+            };
+            (forecast.correct, plan, passes)
+        }))
     }
 
     /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then
@@ -351,22 +375,17 @@ impl Attacks<'_> {
             if is_strong {
                 after = 0;
             }
-            // The strong search reports its largest number of steps; progress shows the usual number.
-            let steps = |most: bool| -> usize {
-                let of = of.iter().map(|&at| work.trials[places[at]].objective);
-                of.map(|o| if most { work.plan.most_work(o) } else { work.plan.work(o) }).sum()
-            };
-            let (usual, most) = (steps(false) as u64, steps(true).max(1) as u64);
             let (mut latest, mut now) = (0, made);
             let mut mapped = |event: Event| {
                 let flow = match event {
                     Event::Step { done, passes, at } => {
-                        latest = (done as u64 * usual / most) as usize;
+                        latest = done;
                         now = made + passes.made;
                         let passes = Passes { made: now, left: passes.left + after };
                         watch(Event::Step { done: before + latest, passes, at })
                     }
                     Event::Further(further) => watch(Event::Further(further)),
+                    Event::Broken(i) => watch(Event::Broken(of[i])),
                     Event::Done(i, outcome, evidence) => watch(Event::Done(of[i], outcome, evidence)),
                 };
                 ended |= flow.is_break();
@@ -392,6 +411,21 @@ impl Attacks<'_> {
 }
 
 impl Work<'_> {
+    /// What the trials at `places` take by the gradients at some of them; `None` if no smallest perturbation
+    /// is searched for.
+    pub fn forecast(&self, model: &mut Model, places: &[usize]) -> Result<Option<Forecast>> {
+        let ends = |&at: &usize| self.plan.ladder_of(self.trials[at].objective).is_none();
+        if model.info.estimated || places.iter().any(ends) {
+            return Ok(None);
+        }
+        let mut forecast = None;
+        self.with_strong(model.shape(), places, |strong| {
+            forecast = strong.forecast(model.workers())?;
+            Ok(())
+        })?;
+        Ok(forecast)
+    }
+
     /// Runs the trials on a model, where no trial is ever saved, and returns their outcomes.
     pub fn run(self, model: &mut Model, phase: &'static str, mode: Mode) -> Result<Vec<Outcome>> {
         let mut phase = Phase::new(phase, 0, mode);
@@ -442,7 +476,7 @@ impl Work<'_> {
                         let passes = Passes { made: now, left: passes.left + later };
                         watch(Event::Step { done: before + done, passes, at })
                     }
-                    Event::Further(_) => ControlFlow::Continue(()),
+                    Event::Further(_) | Event::Broken(_) => ControlFlow::Continue(()),
                     Event::Done(i, outcome, evidence) => {
                         made.push((i, outcome.clone(), evidence.clone()));
                         ControlFlow::Continue(())
@@ -481,12 +515,26 @@ impl Work<'_> {
 
     /// Upper bound on the forward passes of the trials at `places`.
     fn most_passes(&self, places: impl Iterator<Item = usize>, room: Room) -> usize {
+        self.of_each(places, |objective, count| self.plan.most_passes(objective, count, room))
+    }
+
+    /// Forward passes that they usually take.
+    fn usual_passes(&self, places: impl Iterator<Item = usize>, room: Room) -> usize {
+        self.of_each(places, |objective, count| self.plan.usual_passes(objective, count, room))
+    }
+
+    /// The sum of `passes` over the objectives of the trials at `places`, with the number of their trials.
+    fn of_each(
+        &self,
+        places: impl Iterator<Item = usize>,
+        passes: impl Fn(&Objective, usize) -> usize,
+    ) -> usize {
         let mut queries: BTreeMap<&str, (&Objective, usize)> = BTreeMap::new();
         for place in places {
             let objective = self.trials[place].objective;
             queries.entry(objective.code).or_insert((objective, 0)).1 += 1;
         }
-        queries.into_values().map(|(objective, count)| self.plan.most_passes(objective, count, room)).sum()
+        queries.into_values().map(|(objective, count)| passes(objective, count)).sum()
     }
 
     /// Runs the plan's search on the trials at `places`.
@@ -573,6 +621,27 @@ impl Work<'_> {
             work,
         )
     }
+}
+
+/// The passes of all parts, if one takes so many for `of` of the correct queries; `None` if it is unknown how
+/// many these are, because other attacks follow.
+fn of_all_parts(passes: usize, of: usize, correct: Option<usize>) -> Option<usize> {
+    correct.map(|correct| passes * correct.max(of) / of.max(1))
+}
+
+/// Queries of an attack.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    done: usize,
+    /// Those that the strong search has broken so far.
+    broken: usize,
+    of: usize,
+}
+
+/// Whether the strong search reached the goal of a trial. One that is reached without an attack has no
+/// members.
+fn is_broken(outcome: &Outcome) -> bool {
+    outcome.members.as_ref().is_some_and(|all| all.is_empty() || all.iter().any(|member| member.reached))
 }
 
 /// The outcomes of trials, all of which have run.
@@ -672,7 +741,26 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
 
 #[cfg(test)]
 mod tests {
-    use super::long;
+    use super::{is_broken, long, of_all_parts};
+    use crate::record::{MemberResult, Outcome};
+
+    /// By hand: of 300 correct queries, the first 100 take 50 passes.
+    #[test]
+    fn the_first_part_predicts_the_others() {
+        assert_eq!(of_all_parts(50, 100, Some(300)), Some(150));
+        assert_eq!(of_all_parts(50, 100, Some(100)), Some(50));
+        assert_eq!(of_all_parts(50, 100, None), None);
+    }
+
+    /// The strong search makes no attack on a query that is wrong without one.
+    #[test]
+    fn queries_of_an_earlier_process_count_as_broken() {
+        let member =
+            |reached| MemberResult { member: "margin".into(), steps: 1, value: 0.0, reached, counts: true };
+        let broken = |members| is_broken(&Outcome { members, ..Outcome::default() });
+        assert!(broken(Some(vec![])) && broken(Some(vec![member(false), member(true)])));
+        assert!(!broken(Some(vec![member(false)])) && !broken(None));
+    }
 
     #[test]
     fn long_audits_say_what_shortens_them() {

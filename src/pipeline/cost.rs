@@ -260,6 +260,7 @@ impl Outlook {
             event: json!({ "event": "plan", "seconds": self.total().round(), "seconds_at_most": most.round(),
                 "queries": self.queries, "seconds_a_query": self.query_s, "phases": self.phases }),
             seconds: self.total(),
+            seconds_at_most: most,
         }
     }
 }
@@ -284,6 +285,7 @@ pub fn revised(further: &Further, pass_s: f64, norm: &str) -> Announcement {
         event: json!({ "event": "plan", "phase": ATTACKS, "queries": trials,
             "seconds": usual_s.round(), "seconds_at_most": most_s.round() }),
         seconds: usual_s,
+        seconds_at_most: most_s,
     }
 }
 
@@ -318,6 +320,7 @@ pub fn foreseen(forecast: &Forecast, speed: Speed, plan: &Plan) -> Announcement 
         event: json!({ "event": "plan", "phase": ATTACKS, "queries": queries, "correct": correct, "withstand": withstand,
             "seconds": usual_s.round(), "seconds_at_most": most_s.round() }),
         seconds: usual_s,
+        seconds_at_most: most_s,
     }
 }
 

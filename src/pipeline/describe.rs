@@ -11,6 +11,7 @@ use crate::data::Dataset;
 use crate::facts::measures::FIRST;
 use crate::feature::verification;
 use crate::files::hex;
+use crate::model::inspect::Look;
 use crate::model::{Info, runtime};
 use crate::record::{self, Precision, Report, Space, Warning};
 use crate::request::Request;
@@ -201,6 +202,10 @@ pub fn model(subject: &Subject) -> record::ModelRecord {
         inputs: info.inputs.clone(),
         output: info.output.clone(),
         output_why: Some(info.output_why.clone()),
+        before_classifier: match &info.look {
+            Look::Classifier(before) => before.clone(),
+            _ => None,
+        },
         dim: info.dim,
         metric: subject.metric,
         preprocessing: info.preprocessing.clone(),

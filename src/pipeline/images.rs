@@ -74,9 +74,15 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
         (_, Some(side)) => Some(Resize::Shorter(side)),
         (exact, None) => exact.map(|[h, w]| Resize::Exact(h, w)),
     };
-    let interpolation = p.interpolation;
+    let Preprocessing { crop, interpolation, .. } = *p;
     let whole_levels = p.integers.is_some();
-    Preparation { resize, interpolation, whole_levels, ..Preparation::new(p.channels, p.height, p.width) }
+    Preparation {
+        resize,
+        crop,
+        interpolation,
+        whole_levels,
+        ..Preparation::new(p.channels, p.height, p.width)
+    }
 }
 
 /// Images that the check at load looks at.
@@ -419,7 +425,59 @@ impl Gathered {
 
 #[cfg(test)]
 mod tests {
+    use super::super::settings::settle_card;
     use super::*;
+    use crate::data::{Photograph, Resampling, decode};
+    use crate::model::card::{Card, preprocessing};
+    use onnx_grad::graph::{DType, Value};
+    use std::path::Path;
+
+    /// tests/golden/exported has the images that transformers, timm and open_clip make by such files;
+    /// research/golden/golden_exported.py wrote it. A shift by one pixel differs by 20 levels in the mean.
+    #[test]
+    fn images_are_prepared_as_by_the_library_of_the_file() {
+        #[derive(serde::Deserialize)]
+        struct Case {
+            name: String,
+            image: String,
+            input: [i64; 2],
+            mean: Vec<f32>,
+            std: Vec<f32>,
+            file: String,
+            text: serde_json::Value,
+        }
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let cases = std::fs::read(golden.join("exported/cases.json")).unwrap();
+        let cases: Vec<Case> = serde_json::from_slice(&cases).unwrap();
+        assert!(!cases.is_empty());
+        for Case { name, image, input: [height, width], mean, std, file, text } in cases {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join(file), text.to_string()).unwrap();
+            let card = settle_card(Card::default(), None, &folder.path().join("model.onnx")).unwrap();
+            let input = Value::new("x", DType::F32, &[1, 3, height, width]);
+            let stated = preprocessing(&input, &card).unwrap();
+            let (means, stds) = stated.mean_and_std();
+            let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3);
+            assert!(close(&means, &mean) && close(&stds, &std), "{name}: {means:?}, {stds:?}");
+
+            let (prep, image) = (preparation(&stated), golden.join("pixels").join(image));
+            let found = Pixels::read(&image, &prep).unwrap().data;
+            let path = golden.join("exported").join(format!("{name}.png"));
+            let expected = decode(&std::fs::read(&path).unwrap(), &path).unwrap().0.into_rgb8();
+            let expected = (0..3).flat_map(|c| expected.pixels().map(move |p| f32::from(p.0[c]) / 255.0));
+            let gaps: Vec<f32> = expected.zip(&found).map(|(a, b)| (a - b).abs() * 255.0).collect();
+            // Pillow 13 resizes along the cheaper axis first, which changes single levels.
+            let mean = gaps.iter().sum::<f32>() / gaps.len() as f32;
+            assert!(gaps.len() == found.len() && mean < 1.0, "{name}: {mean} levels in the mean");
+
+            // Attacked files become the same input.
+            let photograph = Photograph::read(&image, 3).unwrap();
+            let mut as_file = vec![f32::NAN; found.len()];
+            let resampling = Resampling::new(&prep, photograph.shape).unwrap();
+            resampling.apply(&photograph.data, &mut as_file).unwrap();
+            assert_eq!(as_file, found, "{name}");
+        }
+    }
 
     /// If images can't be read, others take their places, each once.
     #[test]

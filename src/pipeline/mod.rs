@@ -42,6 +42,7 @@ pub fn run(request: &Request) -> Result<Report> {
 
     // The trials, and whether the gate can judge them.
     let chosen = selection::choose(request, &embedded.setup, &embedded.context, &embedded.queries)?;
+    selection::note_replayed(request, &chosen);
     let mut surrogate = embedded.open_surrogate(request)?;
     let setup = embedded.setup.clone();
     let lent = surrogate.as_mut().map(SurrogateModel::lend);

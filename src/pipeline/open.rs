@@ -106,7 +106,7 @@ impl Opened {
         let vectors = request.images.gallery.as_deref().map(vectors::read).transpose()?;
         let targets = request.images.targets.as_deref().map(vectors::read_targets).transpose()?;
         let alone = vectors.is_none() && targets.is_none() && dataset.pairs.is_empty();
-        if dataset.classless && purpose == Purpose::Checks {
+        if dataset.classless && matches!(purpose, Purpose::Checks | Purpose::Comparison) {
             return Err(Error::usage(format!(
                 "{}: the images have no classes, which this command needs. `audit MODEL --data …` does without; else give each class a \
                  folder, or a list with the columns path and label",
@@ -150,7 +150,7 @@ impl Opened {
         if let (Some(speed), true) = (&mut speed, setup.plan.space == Space::File || setup.plan.in_files) {
             speed.photograph_s = photographs::step_seconds(&setup.plan, &dataset, &prep);
         }
-        if let (Some(speed), Purpose::Audit) = (speed, purpose) {
+        if let (Some(speed), Purpose::Audit | Purpose::Comparison) = (speed, purpose) {
             let others =
                 if dataset.is_generated() { 0 } else { usual_others(&model.info.preprocessing).len() };
             let amount = Amount {
@@ -244,8 +244,10 @@ fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
 pub enum Purpose {
     /// An audit, whose plan is shown before the wait.
     Audit,
-    /// The checks of the doctor, the points of a sweep, two models or a geometry: one plan says little about
-    /// them. They need classes.
+    /// One of two models that are compared, whose plan is shown too. It needs classes.
+    Comparison,
+    /// The checks of the doctor, the points of a sweep or a geometry: one plan says little about them. They
+    /// need classes.
     Checks,
     /// Attacks that the caller runs.
     Attacks,

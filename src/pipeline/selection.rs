@@ -229,6 +229,20 @@ fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>, Option<St
     }
 }
 
+/// Says that `--max-queries` has no effect, if replayed trials have another number of queries.
+pub fn note_replayed(request: &Request, chosen: &Chosen) {
+    let (Some(path), Some(most)) = (replayed(request), request.queries.most) else { return };
+    let queries: BTreeSet<usize> = chosen.selection.trials.iter().map(|trial| trial.query).collect();
+    if queries.len() != most {
+        let flag = if request.queries.trials.is_some() { "--trials" } else { "--baseline" };
+        request.progress.note(&format!(
+            "{flag} repeats the {} queries of {}; --max-queries {most} has no effect",
+            queries.len(),
+            path.display()
+        ));
+    }
+}
+
 /// The choice of queries, in words, if not all are attacked.
 pub fn sampling(
     request: &Request,

@@ -2,7 +2,7 @@
 
 use super::attacked_files;
 use crate::cache::embeddings;
-use crate::data::Dataset;
+use crate::data::{BUILTIN_SOURCE, Dataset};
 use crate::facts::Facts;
 use crate::facts::protocols::parse_size;
 use crate::feature::{corruption, verification};
@@ -53,7 +53,7 @@ impl Settings {
         let targets = Target::open_all(&request.output.reports)?;
         let trials = report::open_trials(request.output.trials.as_deref())?;
         let save_baseline = request.output.baseline.as_deref().map(open_baseline).transpose()?;
-        let baseline = request.gate.baseline.as_deref().map(Report::load).transpose()?;
+        let baseline = request.gate.baseline.as_deref().map(load_baseline).transpose()?;
         let suite = settle_suite(request)?;
         let rules = settle_rules(request, &suite)?;
         let card =
@@ -65,6 +65,7 @@ impl Settings {
         refuse_beside_targets(request, &suite)?;
         if let Some(baseline) = &baseline {
             gate::refuse_baseline(&rules, baseline)?;
+            refuse_without_data(request, baseline)?;
         }
         if request.attack.precision == Precision::Fp16 && request.reading.gradient == Gradient::Estimate {
             return Err(Error::usage(
@@ -156,6 +157,31 @@ pub fn refuse_inputs(inputs: &[Named], outputs: &[Named]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Reads the file of `--baseline`. Errors (exit code 2): it is missing or no report.
+fn load_baseline(path: &Path) -> Result<Report> {
+    Report::load(path).map_err(|e| match path.exists() {
+        true => e,
+        false => {
+            let first =
+                format!("{SAVE_BASELINE} {} in place of --baseline makes the first one", path.display());
+            Error { message: format!("{}. {first}", e.message), ..e }
+        }
+    })
+}
+
+/// Refuses a baseline on images of the user if the audit has no `--data` (exit code 2).
+fn refuse_without_data(request: &Request, baseline: &Report) -> Result<()> {
+    let source = &baseline.data.source;
+    if request.images.data.is_some() || source.contains(BUILTIN_SOURCE) {
+        return Ok(());
+    }
+    let data = Path::new(source).exists().then(|| vec!["--data".to_string(), source.clone()]);
+    Err(Error::usage(format!(
+        "--data is missing: the baseline is of the images {source}, and without --data this audit takes generated ones"
+    ))
+    .lacking(data))
 }
 
 /// Claims the file of `--save-baseline`. Errors (exit code 2): the extension is not .json; those of
@@ -536,8 +562,9 @@ pub fn settle_card(stated: Card, file: Option<&Path>, model: &Path) -> Result<Ca
             let file = card.taken_from.clone().unwrap_or_default();
             card.check(&file)?;
             let changed = card.clone().or(stated.clone()) != stated.clone().or(card.clone());
+            let size_from = file_of_size(&stated, &card, &file);
             let taken_from = Some(if changed { format!("flags and {file}") } else { file });
-            return Ok(Card { taken_from, ..stated.or(card) });
+            return Ok(Card { taken_from, size_from, ..stated.or(card) });
         }
     };
     let name = path.display().to_string();
@@ -552,5 +579,10 @@ pub fn settle_card(stated: Card, file: Option<&Path>, model: &Path) -> Result<Ca
     };
     let card: Card = yaml::read(&name, &text)?;
     card.check(&name)?;
-    Ok(stated.or(card))
+    Ok(Card { size_from: file_of_size(&stated, &card, &name), ..stated.or(card) })
+}
+
+/// The file that states the model's size, if flags don't.
+fn file_of_size(flags: &Card, card: &Card, file: &str) -> Option<String> {
+    (flags.size.is_none() && card.size.is_some()).then(|| file.to_string())
 }

@@ -48,6 +48,12 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
             model.dim, model.output
         )));
     }
+    if model.look == Look::Detector {
+        found.push(reason::CLASS_SCORES.warning(format!(
+            "the model looks like a detector: the {} values of the output {} would be those of boxes, and no embedding of the image",
+            model.dim, model.output
+        )));
+    }
     found.extend(left_out(&data.unreadable).map(|text| reason::UNREADABLE_IMAGES.warning(text)));
     if benign.is_some_and(|benign| benign.nmi.is_none()) {
         found.push(reason::NO_CLUSTERING.note(format!(

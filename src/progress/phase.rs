@@ -19,6 +19,8 @@ pub struct Phase {
     /// The time left, as the bar shows it.
     time: Arc<Mutex<String>>,
     track: Track,
+    /// Seconds left, expected and at most.
+    left: [Option<f64>; 2],
     /// The last position of the attacks that was shown.
     shown_at: Option<Option<Position>>,
     since: Instant,
@@ -61,12 +63,14 @@ impl Phase {
         // The first progress is shown after `PATIENCE`.
         let last = since.checked_sub(mode.every().saturating_sub(PATIENCE)).unwrap_or(since);
         let track = Track::new(total, 0);
-        Phase { name, mode, bar, time, track, shown_at: None, since, last, stage: None, quiet: false }
+        let (left, shown_at, stage) = ([None; 2], None, None);
+        Phase { name, mode, bar, time, track, left, shown_at, since, last, stage, quiet: false }
     }
 
     /// Sets the number of steps to `total`, of which another process has done `earlier`.
     pub fn begin(&mut self, total: u64, earlier: u64) {
         self.track = Track::new(total, earlier);
+        self.left = [None; 2];
         self.since = Instant::now();
         if let Some(bar) = &self.bar {
             bar.set_style(style(total, &self.time));
@@ -77,17 +81,24 @@ impl Phase {
 
     /// Reports that this process has done `done` steps, which take equally long.
     pub fn set(&mut self, done: u64, at: Option<Position>) {
-        self.show(done, None, at);
+        let shown = self.track.record(self.since.elapsed().as_secs_f64(), done);
+        self.show(shown, done > 0, at);
     }
 
-    /// Reports that this process has done `done` steps, which don't measure the time: `made` of the work is
-    /// done, and at most `left` is left.
-    pub fn advance(&mut self, done: u64, [made, left]: [usize; 2], at: Option<Position>) {
-        self.show(done, Some([made as f64, left as f64]), at);
+    /// Reports the work of this process, in place of steps: `made` is done, and at most `left` is left.
+    pub fn advance(&mut self, [made, left]: [usize; 2], at: Option<Position>) {
+        let shown = self.track.advance(self.since.elapsed().as_secs_f64(), [made as f64, left as f64]);
+        self.show(shown, made > 0, at);
     }
 
-    fn show(&mut self, done: u64, work: Option<[f64; 2]>, at: Option<Position>) {
-        let shown = self.track.record(self.since.elapsed().as_secs_f64(), done, work);
+    /// Expects so much work of this process in all. `seconds`: how long what is left of it takes by a plan,
+    /// about and at most.
+    pub fn expect(&mut self, work: usize, seconds: Option<[f64; 2]>) {
+        self.track.expect(self.since.elapsed().as_secs_f64(), work as f64, seconds);
+    }
+
+    fn show(&mut self, shown: Progress, begun: bool, at: Option<Position>) {
+        self.left = [shown.expected, shown.left];
         if let Some(bar) = &self.bar {
             *self.time.lock().unwrap_or_else(PoisonError::into_inner) = shown.time();
             bar.set_position(shown.done);
@@ -96,7 +107,7 @@ impl Phase {
             }
             return;
         }
-        if self.mode == Mode::None || done == 0 || self.last.elapsed() < self.mode.every() {
+        if self.mode == Mode::None || !begun || self.last.elapsed() < self.mode.every() {
             return;
         }
         self.last = Instant::now();
@@ -183,12 +194,15 @@ impl Phase {
         self.set(done, None);
     }
 
-    /// Returns the seconds that this process has spent; those left if the other steps take as long as the
-    /// `done` ones; and an upper bound on those left, if it is known.
-    pub fn times(&self, done: u64) -> (f64, f64, Option<f64>) {
-        let spent = self.since.elapsed().as_secs_f64();
-        let left = (self.track.total - (self.track.earlier + done).min(self.track.total)) as f64;
-        (spent, spent * left / done.max(1) as f64, self.track.estimate.left(spent))
+    /// Returns the seconds that this process has spent, and those left as they are shown: expected, and at
+    /// most.
+    pub fn times(&self) -> (f64, [Option<f64>; 2]) {
+        (self.since.elapsed().as_secs_f64(), self.left)
+    }
+
+    /// Seconds of a unit of work; `None` in the first seconds.
+    pub fn pace(&self) -> Option<f64> {
+        self.track.estimate.pace()
     }
 
     /// Prints a note like [`Mode::note`], without disturbing the bar.
@@ -200,8 +214,7 @@ impl Phase {
     }
 
     /// Prints a plan of the phase's work like [`Mode::plan`], without disturbing the bar.
-    pub fn plan(&mut self, plan: &Announcement) {
-        self.track.expect(self.since.elapsed().as_secs_f64() + plan.seconds);
+    pub fn plan(&self, plan: &Announcement) {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.mode.plan(plan)),
             None => self.mode.plan(plan),

@@ -1,6 +1,6 @@
 //! How far a phase is, and the time left.
 
-use super::estimate::Estimate;
+use super::estimate::{Estimate, Left};
 use super::{Position, span};
 use serde_json::{Value, json};
 
@@ -11,9 +11,9 @@ pub(super) struct Progress {
     pub(super) done: u64,
     /// All steps.
     pub(super) total: u64,
-    /// Upper bound on the seconds left; `None` if no bound is known, or the announced one doesn't hold.
+    /// Upper bound on the seconds left; `None` if no bound is known or useful.
     pub(super) left: Option<f64>,
-    /// Seconds left by the plan; `None` if there is no plan, or if it takes longer.
+    /// Expected seconds left; `None` if they are not known yet, or if there is more work than expected.
     pub(super) expected: Option<f64>,
 }
 
@@ -22,15 +22,14 @@ impl Progress {
         100 * self.done / self.total.max(1)
     }
 
-    /// The time left, in words. A bound that is little more than what is expected says both.
+    /// The time left, in words: with its bound if that is another time.
     pub(super) fn time(&self) -> String {
         match (self.expected, self.left) {
-            (Some(expected), None) => format!("about {} left", span(expected)),
             (Some(expected), Some(left)) if 2.0 * expected < left => {
                 format!("about {} left, at most {}", span(expected), span(left))
             }
-            (_, Some(left)) => format!("at most {} left", span(left)),
-            (None, None) => String::new(),
+            (Some(expected), _) => format!("about {} left", span(expected)),
+            (None, _) => String::new(),
         }
     }
 
@@ -59,9 +58,9 @@ pub(super) struct Track {
     /// Steps done before this process started.
     pub(super) earlier: u64,
     done: u64,
+    /// Work done by this process.
+    made: f64,
     pub(super) estimate: Estimate,
-    /// The end by the plan, in seconds; `None` if there is no plan.
-    expected: Option<f64>,
 }
 
 impl Track {
@@ -69,21 +68,28 @@ impl Track {
         Track { total, earlier, ..Track::default() }
     }
 
-    /// Records that `done` steps are done. Counted steps measure time only if they take equally long;
-    /// otherwise `work` is [made, left at most] in units that do.
-    pub(super) fn record(&mut self, now: f64, done: u64, work: Option<[f64; 2]>) -> Progress {
+    /// Records that `done` steps are done, which take equally long.
+    pub(super) fn record(&mut self, now: f64, done: u64) -> Progress {
         let position = (self.earlier + done).min(self.total);
-        // The count never goes back.
-        self.done = self.done.max(position);
-        let [made, left] = work.unwrap_or([done as f64, (self.total - position) as f64]);
-        let expected = self.expected.map(|end| end - now).filter(|left| *left > 0.0);
-        Progress { done: self.done, total: self.total, left: self.estimate.see(now, made, left), expected }
+        self.advance(now, [done as f64, (self.total - position) as f64])
     }
 
-    /// By a plan, the phase ends after so many seconds. What was told does not rise: after a plan that ends
-    /// later than the one before, nothing is expected any more.
-    pub(super) fn expect(&mut self, end: f64) {
-        self.expected = Some(if self.expected.is_some_and(|before| before < end) { 0.0 } else { end });
+    /// Records work, [made, left at most], which takes the place of steps: its share is the share of the
+    /// steps that are done.
+    pub(super) fn advance(&mut self, now: f64, [made, left]: [f64; 2]) -> Progress {
+        self.made = made;
+        let Left { share, expected, most } = self.estimate.see(now, made, left);
+        let own = (share * (self.total - self.earlier.min(self.total)) as f64).round() as u64;
+        // More work than expected doesn't end the phase.
+        let end = if left > 0.0 { self.total.saturating_sub(1) } else { self.total };
+        // The count never goes back.
+        self.done = self.done.max((self.earlier + own).min(end));
+        Progress { done: self.done, total: self.total, left: most, expected }
+    }
+
+    /// Expects `work` in all. `seconds`: how long what is left of it takes by a plan, about and at most.
+    pub(super) fn expect(&mut self, now: f64, work: f64, seconds: Option<[f64; 2]>) {
+        self.estimate.expect(work, now, work - self.made, seconds);
     }
 
     /// Ends the phase, even if it has left out steps.

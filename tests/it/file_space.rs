@@ -357,7 +357,7 @@ fn the_ladder_says_which_files_it_is_about() {
         folder.note(text.lines().find(|line| line.contains(", in %;")).unwrap());
         (
             text.contains("| the same in the file |"),
-            page.contains("Dashed: the same in the file."),
+            page.contains("Dashed: the photograph itself is changed, at its own size, and saved as a file"),
             same,
             sizes,
         )

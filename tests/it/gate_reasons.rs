@@ -225,7 +225,7 @@ fn a_loss_beyond_the_tolerance_within_chance_warns_and_so_does_a_blunt_gate() {
     let out = dir.join("judged.json").display().to_string();
     let told = judged(&dir, [&unlucky, &base], &["--max-drop", "attack.ES:R=1", "-o", &out], 0);
     says(&told, &["gate passed: 2 checks, 1 warned", "  warn  attack.ES:R ", "no more than chance explains"]);
-    says(&told, &["warning [sampling-noise]: ", "attack.ES:R to ± 7.1, tolerance 1"]);
+    says(&told, &["warning [sampling-noise]: ", "attack.ES:R by ± 7.1, tolerance 1"]);
     // Judged again, it is told once.
     let again = dir.join("again.json").display().to_string();
     let (judged, old) = (out, dir.join("old.json").display().to_string());

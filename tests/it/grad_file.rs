@@ -141,6 +141,44 @@ fn raw_is_the_models_own_input() {
     assert!(distance(&embedding, &e) < 1e-5 && distance(&scaled, &g) < 1e-4);
 }
 
+/// PyTorch's x[:, [2, 1, 0]].clamp(0, 1) passes the gradient at black and white pixels too: that of a channel
+/// is the cotangent of the channel in its place.
+#[test]
+fn black_and_white_pixels_have_a_gradient_in_bgr_too() {
+    let nodes =
+        vec![Node::new("Clip", &["image", "low", "high"], "c"), Node::new("Flatten", &["c"], "embedding")];
+    let mut graph = grey(nodes, Weights::new(1).floats("low", &[], &[0.0]).floats("high", &[], &[1.0]));
+    let plane = 6 * 6;
+    graph.inputs = vec![value("image", Dim::Free("batch".into()), &[3, 6, 6])];
+    graph.outputs = vec![value("embedding", Dim::Free("batch".into()), &[3 * plane as i64])];
+    let dir = stage(&graph);
+    let mut file = File::new(&written(&dir, "model.onnx", &["--channels", "bgr"]).1);
+    let rng = &mut Rng::new(3);
+    let x: Vec<f32> = rng.units(3 * plane).into_iter().map(f32::round).collect();
+    let cotangent: Vec<f32> = (0..3 * plane).map(|_| rng.normal()).collect();
+    let (_, gradient) = file.run(&x, &cotangent);
+    let expected: Vec<f32> = cotangent.chunks(plane).rev().flatten().copied().collect();
+    assert_eq!(gradient, expected);
+}
+
+/// Such a file has preprocessing in it, and gets more in front, in nodes of the same kind. One model with both
+/// in its flags has the same embeddings and gradients.
+#[test]
+fn a_file_that_the_command_wrote_is_a_model_too() {
+    let dir = stage(&small());
+    written(&dir, "model.onnx", &["--mean", "0.4", "--std", "0.25"]);
+    std::fs::rename(dir.join("model.grad.onnx"), dir.join("first.onnx")).unwrap();
+    let words = ["--input", "image", "--output", "embedding", "--mean", "0.5", "--std", "0.5"];
+    let mut twice = File::new(&written(&dir, "first.onnx", &words).1);
+    // ((x − 0.5) / 0.5 − 0.4) / 0.25 = (x − 0.7) / 0.125
+    let mut once = File::new(&written(&dir, "model.onnx", &["--mean", "0.7", "--std", "0.125"]).1);
+    let rng = &mut Rng::new(5);
+    let (x, cotangent) = (rng.units(2 * once.pixels()), rng.units(2 * once.dim));
+    let (e, g) = once.run(&x, &cotangent);
+    let (embedding, gradient) = twice.run(&x, &cotangent);
+    assert!(distance(&embedding, &e) < 1e-4 && distance(&gradient, &g) < 1e-4);
+}
+
 #[test]
 fn a_fixed_batch_stays() {
     let dir = stage(&small());

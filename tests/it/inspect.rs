@@ -454,6 +454,10 @@ fn what_transformers_export_needs_no_flag() {
         assert!(matches!(done.code, Some(0 | 12)), "{}{}", done.out, done.err);
         assert_eq!(dir.json("r.json")["model"]["preprocessing"]["taken_from"], "preprocessor_config.json");
     }
+    // A written card says where transformers begins its crop.
+    run(&dir, ["inspect", "clip", "--write-card"]).ended(0);
+    says(&dir.text("clip/model.yaml"), &["\nresize_shorter: 32\n", "\ncrop: floor\n"]);
+    std::fs::remove_file(dir.join("clip/model.yaml")).unwrap();
     // The user's own card overrides the file, and flags override both.
     dir.write("vit/onnx/model.yaml", "mean: 0.25\nstd: 0.5\nsize: 32\nchannels: rgb\n");
     let found = run(&dir, ["inspect", "vit", "--json"]).ended(0).out;

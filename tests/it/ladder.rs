@@ -161,7 +161,7 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     let strong =
         Strong { context, images: &images, trials: &trials, plan, effort: 1, others, largest, files: None };
     let forecast = strong.forecast(subject.model.workers()).unwrap().unwrap();
-    let mut correct = 0;
+    let [mut correct, mut broken, mut reached] = [0; 3];
     let is_small = |further: &Further| further.eps <= plan.small_change();
     let (mut now, mut told, mut small) = (Passes::default(), Vec::<(Further, usize)>::new(), Vec::new());
     let mut watch = |event: Event| {
@@ -175,9 +175,11 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
                 now = passes;
             }
             Event::Further(further) => told.push((further, now.made)),
+            Event::Broken(_) => broken += 1,
             Event::Done(_, outcome, _) => {
                 correct += usize::from(outcome.before.hit == Some(true));
                 let size = outcome.enough.and_then(|enough| enough.size).unwrap_or(f32::INFINITY);
+                reached += usize::from(size.is_finite());
                 if size > 0.0 && size <= plan.small_change() {
                     small.push(outcome.steps);
                 }
@@ -188,6 +190,8 @@ fn told_in_time(model: &str, queries: usize) -> (Vec<Further>, usize) {
     strong.run(&mut subject.model.passes_for_search(), &mut watch).unwrap();
     let within_twice = |expected: usize, found: usize| (expected..=4 * expected).contains(&(2 * found));
     assert_eq!([forecast.queries, forecast.correct], [trials.len(), correct]);
+    // Each broken query is told once.
+    assert_eq!(broken, reached);
     let withstand = correct - small.len();
     // A sample of 16 stands for all.
     assert!(withstand.abs_diff(forecast.withstand) <= correct / 4, "{withstand}: {forecast:?}");

@@ -39,6 +39,7 @@ mod extension;
 mod file_space;
 #[cfg(unix)]
 mod files_kept;
+mod first_mistakes;
 mod foreign;
 #[cfg(target_os = "linux")]
 mod full_disk;
@@ -81,6 +82,7 @@ mod quiet_inspect;
 mod refused_rules;
 mod report;
 mod scale;
+mod short_report;
 mod softened;
 mod stale_embeddings;
 mod strong;

@@ -40,7 +40,7 @@ fn every_flag_of_an_audit_is_in_the_table() {
 }
 
 /// The next steps of a page: the sentence of each, and its command.
-fn steps(page: &str) -> Vec<(String, Option<String>)> {
+pub fn steps(page: &str) -> Vec<(String, Option<String>)> {
     let list = page.split_once("What to do next</h3><ol>").expect("no next steps").1;
     let list =
         list.split_once("</ol>").unwrap().0.replace("<span class=\"flag\">", "").replace("</span>", "");
@@ -156,7 +156,7 @@ fn what_was_assumed_is_to_be_stated() {
                 --allow-untrusted";
     let found = advised(&dir, line, false);
     let inspect = command(&found, "audit inspect");
-    assert_eq!(inspect, "audit inspect colour.onnx --channels bgr");
+    assert_eq!(inspect, "audit inspect colour.onnx --channels bgr --write-card");
     let (code, said) = pasted(&dir, &inspect);
     assert_eq!(code, Some(0), "{said}");
     says(&said, &["(assumed)"]);

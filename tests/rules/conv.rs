@@ -102,6 +102,9 @@ fn conv_transpose(r: &mut Rng) -> Case {
             let shape: Vec<i64> =
                 (0..dims).map(|d| (full(d) + r.int(-2, strides[d] - 1)).max(space[d])).collect();
             node = node.with("output_shape", shape).with("dilations", dilations);
+            if r.bool() {
+                node = node.with("auto_pad", "VALID");
+            }
         }
         _ => {
             let pads: Vec<i64> = (0..2 * dims).map(|d| r.int(0, (kernel[d % dims] - 1).min(1))).collect();

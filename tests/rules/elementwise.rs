@@ -234,3 +234,19 @@ fn a_power_of_zero_has_the_gradient_zero() {
     assert_eq!(y, [1.0, 1.0, 0.0, 8.0]);
     assert_eq!(found, [0.0, 0.0, 0.0, 12.0]);
 }
+
+/// −1/√(1 − x²) in double precision, and −∞ at both ends, as PyTorch has it.
+#[test]
+fn an_arccosine_has_its_gradient_up_to_both_ends() {
+    common::load_runtime();
+    let near = [1, 2, 5, 100, 8000, 1 << 20].map(|k| k as f32 * f32::EPSILON - 1.0);
+    let x = [near.map(|x| -x), near].concat();
+    let nodes = || vec![Node::new("Acos", &["x"], "y")];
+    let (_, found, _) = gradient(nodes(), &[], &[12], &x, &[1.0; 12]);
+    for (x, found) in x.iter().zip(found) {
+        let expected = -1.0 / (1.0 - f64::from(*x).powi(2)).sqrt();
+        assert!((f64::from(found) / expected - 1.0).abs() < 1e-6, "{x}: {found}, {expected} expected");
+    }
+    let (_, ends, _) = gradient(nodes(), &[], &[2], &[-1.0, 1.0], &[1.0; 2]);
+    assert_eq!(ends, [f32::NEG_INFINITY; 2]);
+}

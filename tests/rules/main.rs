@@ -286,11 +286,15 @@ fn what_no_rule_covers_is_refused() {
     common::load_runtime();
     let image = || vec![0.5; 12];
     let pad = Case::new(Node::new("Pad", &["x", "pads"], "y").with("mode", "wrap"));
-    let regions = Case::new(Node::new("RoiAlign", &["x", "r", "b"], "y"));
-    let regions = regions.input("x", &[1, 1, 3, 4], image()).constant("b", Tensor::i64(&[1], &[0]));
+    let regions = || {
+        let case = Case::new(Node::new("RoiAlign", &["x", "r", "b"], "y")).input("x", &[1, 1, 3, 4], image());
+        case.constant("b", Tensor::i64(&[1], &[0]))
+    };
+    let far = Tensor::f32(&[1, 4], &[0.0, 0.0, 5000.0, 1.0]);
     let cases = [
         (pad.input("x", &[3, 4], image()).ints("pads", &[-1, 0, 2, 0]), "wrap that crops"),
-        (regions.input("r", &[1, 4], vec![0.0, 0.0, 2.0, 2.0]), "the gradient of the regions"),
+        (regions().constant("r", far), "more than 4096 samples in a bin"),
+        (regions().input("r", &[1, 4], vec![0.0, 0.0, 2.0, 2.0]), "the gradient of the regions"),
     ];
     for (case, expected) in cases {
         let error = differentiated(&case, |_| vec![]).map(drop).unwrap_err();

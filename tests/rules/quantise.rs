@@ -43,6 +43,12 @@ fn quantisation_passes_gradients_straight_through_where_nothing_is_clipped() {
     let close = |g: &[f32], expected: &[f32]| g.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
     assert!(close(&g, &[0.0, 2.0, 3.0, 4.0, 0.0, 0.0]), "{g:?}");
     assert!(grad.notes.len() == 1 && grad.notes[0].straight_through, "{:?}", grad.notes);
+    // Halves are rounded to even: -0.5 to 0, which is not clipped, and 255.5 to 256. PyTorch's
+    // fake_quantize_per_tensor_affine(x, 0.5, 0, 0, 255) has the gradient [1, 0, 1, 0].
+    let constants = [("s", Tensor::f32(&[], &[0.5])), ("z", byte(DType::U8, 0))];
+    let x = [-0.25, -0.75, 0.3, 127.75];
+    let (_, g, _) = gradient(quantised(None), &constants, &[4], &x, &[1.0; 4]);
+    assert!(close(&g, &[1.0, 0.0, 1.0, 0.0]), "{g:?}");
     // With sign, through an operator that moves integers.
     let constants =
         [scale, ("z", byte(DType::I8, 0)), ("axes", Tensor::ints(&[0])), ("flip", Tensor::ints(&[-1]))];
@@ -209,6 +215,25 @@ fn products_of_integers_have_the_gradient_of_the_numbers_they_stand_for() {
     nodes[1] = nodes[1].clone().with("pads", vec![1, 1]);
     let (_, g, _) = gradient(nodes, &constants, &[1, 1, 3], &[0.3, -1.0, 0.7], &[1.0, 10.0, 100.0]);
     assert!(close(&g, &[-2.0 + 10.0, 0.5 - 20.0 + 100.0, 5.0 - 200.0]), "{g:?}");
+    // A kernel of one pixel, 1, with a longer stride. ONNX Runtime's own output shows which pixels it copies.
+    for (auto_pad, size, stride) in [("SAME_UPPER", 9, 3), ("SAME_UPPER", 8, 4), ("SAME_LOWER", 8, 4)] {
+        let constants = [
+            ("w", bytes(&[1, 1, 1], &[3])),
+            ("wz", bytes(&[], &[1])),
+            ("ws", Tensor::f32(&[], &[0.5])),
+            ("times", Tensor::ints(&[1, 1, stride])),
+        ];
+        let mut nodes = tail("ConvInteger", &["q", "w", "z", "wz"]);
+        nodes[1] = nodes[1].clone().with("auto_pad", auto_pad).with("strides", vec![stride]);
+        nodes[4].outputs = vec!["copied".into()];
+        nodes.push(Node::new("Tile", &["copied", "times"], "y"));
+        let x: Vec<f32> = (0..size).map(|i| 0.1 * i as f32).collect();
+        let cotangent: Vec<f32> = (1..=size).map(|c| c as f32).collect();
+        let (y, g, _) = gradient(nodes, &constants, &[1, 1, size], &x, &cotangent);
+        let mut expected = vec![0.0; size as usize];
+        y.iter().zip(&cotangent).for_each(|(y, c)| expected[(y / 0.1).round() as usize] += c);
+        assert!(close(&g, &expected), "{auto_pad}, {stride}: {g:?}, {expected:?} expected");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Operators that read an image between its pixels.
 
 use crate::case::*;
+use crate::{common, differentiated};
 
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![
@@ -90,7 +91,9 @@ fn roi_align(r: &mut Rng) -> Case {
     let mut regions = Vec::new();
     for _ in 0..count {
         let (left, top) = (8.0 * r.unit() - 3.0, 8.0 * r.unit() - 3.0);
-        regions.extend([left, top, left + 6.0 * r.unit(), top + 6.0 * r.unit()]);
+        // Some regions have no extent, or less.
+        let extent = |r: &mut Rng| if r.int(0, 5) == 0 { r.pick(&[0.0, -2.0]) } else { 6.0 * r.unit() };
+        regions.extend([left, top, left + extent(r), top + extent(r)]);
     }
     let images: Vec<i64> = (0..count).map(|_| r.int(0, 1)).collect();
     let node = Node::new("RoiAlign", &["x", "r", "b"], "y")
@@ -108,4 +111,41 @@ fn roi_align(r: &mut Rng) -> Case {
         .input("x", &x, pixels)
         .constant("r", Tensor::f32(&[count, 4], &regions))
         .constant("b", Tensor::i64(&[count], &images))
+}
+
+/// At and beyond the centres of the outer pixels. The expected values are those of PyTorch 2.11: `grid_sample`
+/// of the image arange(16)^1.5 at these positions, with the cotangent 1 to 7.
+#[test]
+fn positions_at_the_border_have_the_gradient_that_pytorch_gives_them() {
+    common::load_runtime();
+    let image: Vec<f32> = (0..16).map(|i| (i as f32).powf(1.5)).collect();
+    let grid = vec![-1.0, -1.0, 1.0, 1.0, -0.2, -1.0, -1.0, 0.2, 0.5, -0.3, 1.5, -1.8, -3.0, 0.25];
+    let cotangent: Vec<f32> = (1..=7).map(|c| c as f32).collect();
+    // At the first two positions it is 0.
+    let cases: [(&str, i64, [[f32; 2]; 5]); 4] = [
+        ("border", 1, [[8.228, 0.0], [0.0, 87.764], [29.064, 128.888], [0.0, 0.0], [0.0, 153.588]]),
+        ("border", 0, [[10.971, 0.0], [0.0, 117.019], [36.778, 125.963], [0.0, 0.0], [0.0, 265.185]]),
+        (
+            "reflection",
+            1,
+            [[8.228, 0.0], [0.0, 87.764], [29.064, 128.888], [-36.276, -154.665], [0.0, 188.607]],
+        ),
+        (
+            "reflection",
+            0,
+            [[10.971, 0.0], [0.0, 117.019], [36.778, 125.963], [-47.124, -209.331], [0.0, 302.566]],
+        ),
+    ];
+    for (padding, aligned, expected) in cases {
+        let node = Node::new("GridSample", &["x", "grid"], "y")
+            .with("mode", "linear")
+            .with("padding_mode", padding)
+            .with("align_corners", aligned);
+        let case = Case::new(node).constant("x", Tensor::f32(&[1, 1, 4, 4], &image));
+        let case = case.input("grid", &[1, 1, 7, 2], grid.clone());
+        let (_, _, gradients) = differentiated(&case, |_| vec![cotangent.clone()]).unwrap();
+        let expected = [[[0.0; 2]; 2].as_flattened(), expected.as_flattened()].concat();
+        let close = gradients[0].iter().zip(&expected).all(|(a, b)| (a - b).abs() < 2e-3);
+        assert!(close, "{padding}, {aligned}: {:?}, {expected:?} expected", gradients[0]);
+    }
 }

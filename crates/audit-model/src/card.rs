@@ -4,7 +4,7 @@ use super::remedy::{self, Flags};
 use audit_base::choice::Choice;
 use audit_base::{Error, Result};
 pub use audit_report::record::{Axes, Channels, Preprocessing};
-use audit_report::record::{Interpolation, Metric};
+use audit_report::record::{Crop, Interpolation, Metric};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,9 @@ pub struct Card {
     /// Length in pixels that the shorter side is resized to before the centre crop; the longer side keeps its
     /// proportion. It excludes `resize`.
     pub resize_shorter: Option<usize>,
+    /// Where the centre crop begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crop: Option<Crop>,
     /// How images are resized.
     pub interpolation: Option<Interpolation>,
     /// Distance between embeddings.
@@ -76,6 +79,9 @@ pub struct Card {
     /// No card in YAML has it.
     #[serde(skip)]
     pub taken_from: Option<String>,
+    /// The file that states `size`; `None` if a flag does. No card in YAML has it.
+    #[serde(skip)]
+    pub size_from: Option<String>,
     /// Whether images are stretched to the input's size if nothing is stated, as evaluation code of
     /// benchmarks does. No card in YAML has it.
     #[serde(skip)]
@@ -150,19 +156,21 @@ impl Card {
             // at the other.
             resize: self.resize.or(other.resize.filter(|_| self.resize_shorter.is_none())),
             resize_shorter: self.resize_shorter.or(other.resize_shorter.filter(|_| self.resize.is_none())),
+            crop: self.crop.or(other.crop),
             interpolation: self.interpolation.or(other.interpolation),
             metric: self.metric.or(other.metric),
             licence: self.licence.or(other.licence),
             source: self.source.or(other.source),
             sha256: self.sha256.or(other.sha256),
             taken_from: self.taken_from.or(other.taken_from),
+            size_from: self.size_from.or(other.size_from),
             stretched: self.stretched || other.stretched,
         }
     }
 }
 
 /// Mean and std of ImageNet, which most models for photographs were trained with.
-const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
+pub(super) const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 
 /// The largest side of an input, in pixels. Files that state a larger one are damaged.
 const LARGEST: i64 = 1 << 15;
@@ -178,10 +186,21 @@ const PHOTOGRAPH: usize = 64;
 fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
     let dims = dimensions(input);
     let at = if layout == Axes::Nchw { 2 } else { 1 };
+    let taken = |i: usize| match (&dims[at + i], card.size) {
+        (Dim::Free(_), Some(size)) => size[i] as i64,
+        (Dim::Known(n), _) => *n,
+        (Dim::Free(_), None) => 0,
+    };
     let side = |i: usize, name: &str| match (&dims[at + i], card.size.map(|size| size[i])) {
         (Dim::Known(n), Some(size)) if *n != size as i64 => Err(wrong(
             input,
-            format!("the {name} is fixed to {n}, but --size states {size}. Leave --size out"),
+            match &card.size_from {
+                None => format!("the {name} is fixed to {n}, but --size states {size}. Leave --size out"),
+                Some(file) => format!(
+                    "the {name} is fixed to {n}, but {file} states {size}. If the file is this model's, add {}",
+                    fitting(card, [taken(0), taken(1)])
+                ),
+            },
         )),
         (Dim::Known(n), _) if !(1..=LARGEST).contains(n) => Err(wrong(
             input,
@@ -199,6 +218,14 @@ fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
         }
     };
     Ok([side(0, "height")?, side(1, "width")?])
+}
+
+/// Flags that fit what a card states of the size to an input of these sides.
+fn fitting(card: &Card, [height, width]: [i64; 2]) -> String {
+    match card.resize_shorter {
+        Some(_) if height == width => format!("--size {height} --resize-shorter {height}"),
+        _ => format!("--size {height}x{width} --resize {height}x{width}"),
+    }
 }
 
 /// Whether an input of images leaves height or width open, and the card doesn't state them.
@@ -249,6 +276,15 @@ fn scale_and_shift(
         return Err(wrong(input, format!("--std must be above 0, and is {bad}")));
     }
     let [low, high] = card.range.unwrap_or([0.0, 1.0]);
+    // Mean and std of grey levels, with pixels that are none.
+    if let Some(mean) = mean.iter().find(|mean| high <= 1.0 && **mean > high) {
+        let range = card.range.is_none().then(|| remedy::row("--range", "0,255"));
+        let what = format!(
+            "mean {mean} lies outside the range of the pixels, {low} to {high}. If mean and std count from 0 to 255, state --range 0,255 \
+             (in a card: range: [0, 255])"
+        );
+        return Err(wrong(input, what).lacking(range));
+    }
     let scale: Vec<f32> = std.iter().map(|s| (high - low) / s).collect();
     let shift: Vec<f32> = mean.iter().zip(&std).map(|(m, s)| (low - m) / s).collect();
     if !scale.iter().chain(&shift).all(|v| v.is_finite()) {
@@ -309,19 +345,24 @@ fn resized(
     sides: [usize; 2],
     photograph: bool,
 ) -> Result<(Option<[usize; 2]>, Option<usize>)> {
-    let too_small = |what: String| {
-        Err(wrong(input, format!("{what}, which is smaller than the input of {}x{}", sides[0], sides[1])))
-    };
     let [height, width] = sides;
+    let from = card.taken_from.as_ref().map_or(String::new(), |from| format!(" ({from})"));
+    let too_small = |what: String, enough: String| {
+        let smaller = format!("{what}{from}, which is smaller than the input of {height}x{width}");
+        Err(wrong(input, format!("{smaller}. State at least {enough}")))
+    };
     let larger = if height == 224 { 256 } else { height };
     match (card.resize, card.resize_shorter) {
         (Some(_), Some(_)) => {
             Err(wrong(input, "resize and resize_shorter are both stated. Leave one of them out"))
         }
-        (None, Some(side)) if side < height.max(width) => {
-            too_small(format!("resize_shorter resizes the shorter side of images to {side}"))
+        (None, Some(side)) if side < height.max(width) => too_small(
+            format!("resize_shorter resizes the shorter side of images to {side}"),
+            format!("--resize-shorter {}", height.max(width)),
+        ),
+        (Some([h, w]), _) if h < height || w < width => {
+            too_small(format!("resize makes images {h}x{w}"), format!("--resize {height}x{width}"))
         }
-        (Some([h, w]), _) if h < height || w < width => too_small(format!("resize makes images {h}x{w}")),
         (None, None) if !photograph || height != width => Ok((None, None)),
         (None, None) if card.stretched => Ok(((larger != height).then_some([larger; 2]), None)),
         (None, None) => Ok((None, Some(larger))),
@@ -363,6 +404,7 @@ pub fn preprocessing(input: &Value, card: &Card) -> Result<Preprocessing> {
         Some(levels) => grey_levels(input, card, channels, order, levels)?,
     };
     let (resize, resize_shorter) = resized(input, card, [height, width], photograph)?;
+    let crops = resize_shorter.is_some() || resize.is_some_and(|sides| sides != [height, width]);
     Ok(Preprocessing {
         channels,
         height,
@@ -373,6 +415,7 @@ pub fn preprocessing(input: &Value, card: &Card) -> Result<Preprocessing> {
         shift,
         resize,
         resize_shorter,
+        crop: card.crop.filter(|_| crops).unwrap_or_default(),
         interpolation: card.interpolation.unwrap_or_default(),
         assumed,
         taken_from: card.taken_from.clone(),
@@ -402,14 +445,16 @@ pub fn prepend(preprocessing: &Preprocessing, graph: &mut Graph, name: &str, bat
         steps.push(("Identity", None, None));
     }
     let count = steps.len();
+    // A file that `audit grad` wrote has such names.
+    let prefix = graph.free_prefix("audit/preprocessing");
     let mut at = super::IMAGE.to_string();
     let mut nodes = Vec::with_capacity(count);
     for (i, (op, constant, attr)) in steps.into_iter().enumerate() {
         // The last of these nodes takes the place of the model's own input.
-        let out = if i + 1 == count { name.to_string() } else { format!("audit/preprocessed/{i}") };
+        let out = if i + 1 == count { name.to_string() } else { format!("{prefix}{op}/{i}") };
         let mut node = Node::new(op, &[&at], &out);
         if let Some(t) = constant {
-            let key = format!("audit/preprocessing/{i}");
+            let key = format!("{prefix}{i}");
             graph.constants.insert(key.clone(), t);
             node.inputs.push(key);
         }
@@ -621,5 +666,40 @@ mod tests {
         );
         // 1/255, not 0.
         assert!(words_of(&stated([0.0, 255.0], [0.0, 1.0])).ends_with("less 0, divided by 0.003922"));
+    }
+
+    /// The size of a file is not called a flag, and what an error advises works.
+    #[test]
+    fn errors_about_sizes_name_who_states_them() {
+        let input = Value::new("x", DType::F32, &[1, 3, 518, 518]);
+        let card = |size: usize, shorter: usize| Card {
+            size: Some([size; 2]),
+            resize_shorter: Some(shorter),
+            taken_from: Some("preprocessor_config.json".into()),
+            ..Card::default()
+        };
+        let why = |card: Card| preprocessing(&input, &card).unwrap_err().message;
+        let file = Card { size_from: Some("preprocessor_config.json".into()), ..card(224, 256) };
+        let message = why(file);
+        assert!(message.contains("fixed to 518, but preprocessor_config.json states 224"), "{message}");
+        assert!(message.ends_with("add --size 518 --resize-shorter 518"), "{message}");
+        assert!(why(card(224, 256)).ends_with("--size states 224. Leave --size out"));
+        let small = why(card(518, 256));
+        assert!(small.contains("to 256 (preprocessor_config.json)"), "{small}");
+        assert!(small.ends_with("State at least --resize-shorter 518"), "{small}");
+        preprocessing(&input, &card(518, 518)).unwrap();
+    }
+
+    /// Reports and saved embeddings of earlier versions stay comparable.
+    #[test]
+    fn the_usual_crop_is_left_out_of_reports() {
+        let input = Value::new("x", DType::F32, &[1, 3, 224, 224]);
+        let json = |card: Card| serde_json::to_string(&preprocessing(&input, &card).unwrap()).unwrap();
+        let cropped = Card { resize_shorter: Some(256), ..Card::default() };
+        assert!(!json(cropped.clone()).contains("crop"));
+        let floor = Card { crop: Some(Crop::Floor), ..cropped };
+        assert!(json(floor.clone()).contains(r#""crop":"floor""#));
+        // Nothing is cut off.
+        assert!(!json(Card { resize: Some([224; 2]), resize_shorter: None, ..floor }).contains("crop"));
     }
 }

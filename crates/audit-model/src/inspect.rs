@@ -46,12 +46,12 @@ impl Look {
         match self {
             Look::Embedding => "an embedding of images",
             Look::Short(_) => "an embedding of few values, or a classifier of few classes",
-            Look::Classifier(_) => "a classifier: its output holds class scores",
+            Look::Classifier(_) => "a classifier: its output holds class scores, not an embedding",
             Look::Detector => "a detector: its outputs are boxes",
             Look::Dense => "a map as large as the image, such as a segmentation, a depth or a mask",
             Look::Tokens => "tokens or a feature map, not one vector an image",
             Look::NoImages => "no model of images: no input has four dimensions",
-            Look::Unknown => "nothing that is known here",
+            Look::Unknown => "no kind of model that is known here",
         }
     }
 
@@ -74,6 +74,22 @@ impl Look {
                  model of videos, the part that embeds one frame",
             ),
             Look::Embedding | Look::Short(_) | Look::Tokens | Look::Unknown => None,
+        }
+    }
+
+    /// Whether no flag but `--output` makes this file a model of embeddings.
+    pub fn is_other(&self) -> bool {
+        matches!(self, Look::Detector | Look::Dense)
+    }
+
+    /// The refusal of a file that looks like this, with what to audit instead if no flag helps.
+    pub(super) fn explain(&self, refused: Error) -> Error {
+        match self.instead().filter(|_| self.is_other()) {
+            None => refused,
+            Some(instead) => {
+                let message = format!("{}\nIt looks like {}; {instead}", refused.message, self.words());
+                Error { message, flags: Vec::new(), ..refused }
+            }
         }
     }
 
@@ -323,7 +339,7 @@ const WEIGHTED: [&str; 3] = ["Gemm", "MatMul", "Conv"];
 const MOST_TOKENS: i64 = 4096;
 /// Pixels between the places of a detector's grids, and the anchors at each place: those of YOLO.
 const STRIDES: [usize; 3] = [8, 16, 32];
-const ANCHORS: [usize; 2] = [1, 3];
+const ANCHORS: [i64; 2] = [1, 3];
 
 /// What a file looks like. `named` is the value that is taken for the embedding, of `dim` values, where one
 /// is.
@@ -370,6 +386,8 @@ pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>)
         Some(_) => Look::Embedding,
         None if dense(&shape, seen) => Look::Dense,
         None if (3..=4).contains(&shape.len()) => Look::Tokens,
+        // Its size is open, for instance.
+        None if shape.len() == 2 && shape[1] >= SHORT as i64 => Look::Embedding,
         None => Look::Unknown,
     }
 }
@@ -396,14 +414,21 @@ fn corners(shape: &[i64], seen: &Seen) -> bool {
 }
 
 /// Whether an output has values for each place of a detector's grids.
+///
+/// Places of the coarser grids alone are as few as tokens. There, only [N, places, values] with three anchors a
+/// place counts, with so many values as no token has: a multiple of 8 is one's length.
 fn grid(shape: &[i64], seen: &Seen) -> bool {
     let [_, a, b] = *shape else { return false };
-    let cells = |[_, height, width]: [usize; 3]| -> usize {
-        STRIDES.iter().map(|stride| (height / stride) * (width / stride)).sum()
+    let places = |strides: &[usize]| -> i64 {
+        let [_, height, width] = seen.images.unwrap_or_default();
+        strides.iter().map(|stride| (height / stride * (width / stride)) as i64).sum()
     };
-    let anchors =
-        |n: i64| seen.images.is_some_and(|images| ANCHORS.iter().any(|k| (k * cells(images)) as i64 == n));
-    [a, b].into_iter().any(|n| n > MOST_TOKENS || anchors(n))
+    let grids = |n: i64| n > 0 && ANCHORS.iter().any(|anchors| anchors * places(&STRIDES) == n);
+    let coarse = |n: i64, values: i64| {
+        let some = [&STRIDES[1..], &STRIDES[1..2], &STRIDES[2..]];
+        n > 0 && values > 4 && values % 8 != 0 && some.iter().any(|grids| ANCHORS[1] * places(grids) == n)
+    };
+    coarse(a, b) || [a, b].into_iter().any(|n| n > MOST_TOKENS || grids(n))
 }
 
 /// Whether an output is a map of at least half the height and width of the images.

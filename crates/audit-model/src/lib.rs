@@ -168,7 +168,8 @@ impl Model {
         }
         prepared.workers = workers;
         tell(1);
-        let g = prepared.differentiate(IMAGE, Pass::Exact, options.provider.processor())?;
+        let g = prepared.differentiate(IMAGE, Pass::Exact, options.provider.processor());
+        let g = g.map_err(|refused| prepared.info.look.explain(refused))?;
         let Prepared { mut info, input, graph, types, workers, .. } = prepared;
         let inner = workers.options(options);
         let saturates = !graph.saturating(&types).is_empty();

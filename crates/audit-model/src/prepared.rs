@@ -4,7 +4,7 @@ use super::card::{self, Card, Preprocessing, Unlike, image_like, unlike};
 use super::drawn::DrawnEmbedding;
 use super::fixed::Fixed;
 use super::identity::ModelIdentity;
-use super::inspect::{self, Look, Seen};
+use super::inspect::{self, Seen};
 use super::runtime::{self, Options};
 use super::{Info, Workers, output, refused, remedy};
 use audit_base::{Error, Exit, Result, files};
@@ -72,7 +72,11 @@ impl Loaded {
 impl Prepared {
     /// Reads and prepares a model.
     pub(super) fn read(source: ModelSource) -> Result<Prepared> {
-        Prepared::of(Loaded::read(source.path)?, source, &mut Seen::default())
+        let (file, mut seen) = (Loaded::read(source.path)?, Seen::default());
+        let graph = file.graph.clone();
+        Prepared::of(file, source, &mut seen).map_err(|refused| {
+            inspect::look(&graph, &seen, source.card.output.as_deref(), None).explain(refused)
+        })
     }
 
     /// [`Prepared::read`] of a file that was read already. `seen` gets what was found out of it, also before
@@ -83,7 +87,7 @@ impl Prepared {
             let ModelSource { path, card, .. } = source;
             let look = inspect::look(&file.graph, seen, card.output.as_deref(), None);
             // No flag makes boxes or masks an embedding of the image.
-            if matches!(look, Look::Detector | Look::Dense) || refused.flags.is_empty() {
+            if look.is_other() || refused.flags.is_empty() {
                 return refused.lacking([]);
             }
             // Class scores of places are no embedding however they are pooled.

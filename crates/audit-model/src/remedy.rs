@@ -18,13 +18,17 @@ const DEPTH: usize = 3;
 type Set = fn(Card, &str) -> Option<Card>;
 
 /// Flags that refusals name, and what they state.
-const FLAGS: [(&str, Set); 6] = [
+const FLAGS: [(&str, Set); 7] = [
     ("--input", |card, value| Some(Card { input: Some(value.into()), ..card })),
     ("--output", |card, value| Some(Card { output: Some(value.into()), ..card })),
     ("--pooling", |card, value| Some(Card { pooling: Some(Pooling::named(value)?), ..card })),
     ("--channels", |card, value| Some(Card { channels: Some(Channels::named(value)?), ..card })),
     ("--image-layout", |card, value| Some(Card { layout: Some(Axes::named(value)?), ..card })),
     ("--size", |card, value| Some(Card { size: Some([value.parse().ok()?; 2]), ..card })),
+    ("--range", |card, value| {
+        let (low, high) = value.split_once(',')?;
+        Some(Card { range: Some([low.parse().ok()?, high.parse().ok()?]), ..card })
+    }),
 ];
 
 /// Attacks a model that has no gradient. It is not tried: a loop of it might not end.

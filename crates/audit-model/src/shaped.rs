@@ -43,7 +43,14 @@ pub fn shaped(graph: &Graph, mode: PrepareMode) -> Result<(Graph, Types)> {
         let types = infer(&graph)?;
         match if mode.loops { None } else { graph.unfold(&types).map_err(looping)? } {
             Some(unfolded) => graph = runtime::specialise(&unfolded)?,
-            None => return Ok((graph, types)),
+            None => {
+                for node in graph.nodes.iter_mut().filter(|node| rounds_up(node)) {
+                    if let Some((_, shape)) = node.input(0).and_then(|input| types.get(input)) {
+                        give_pads(node, shape);
+                    }
+                }
+                return Ok((graph, types));
+            }
         }
     }
     Err(Error::model(format!(
@@ -98,10 +105,7 @@ fn rounds_up(node: &Node) -> bool {
     node.domain.is_empty() && node.int("ceil_mode", 0) != 0 && node.str("auto_pad", "NOTSET") == "NOTSET"
 }
 
-/// A graph whose pools with ceil_mode have pads instead that come to the same, where a window would begin
-/// behind the input.
-///
-/// Such a window doesn't count. Shape inference of opsets before 22 counts it, and refuses what follows.
+/// A graph whose pools with ceil_mode have pads instead, where shape inference refuses what follows.
 fn with_pads(graph: &Graph) -> Result<Graph> {
     let mut graph = graph.clone();
     for i in 0..graph.nodes.len() {
@@ -122,17 +126,24 @@ fn with_pads(graph: &Graph) -> Result<Graph> {
             }
             false => runtime::infer(&runtime::specialise(&front)?)?[&input].1.clone(),
         };
-        let node = &mut graph.nodes[i];
-        if let Some(pads) = pads_for(node, &shape[2.min(shape.len())..]) {
-            node.attrs.insert("pads".into(), Attr::Ints(pads));
-            node.attrs.remove("ceil_mode");
-        }
+        give_pads(&mut graph.nodes[i], &shape);
     }
     Ok(graph)
 }
 
+/// Gives a pool with ceil_mode pads instead that come to the same, if a window would begin behind its input.
+///
+/// Such a window doesn't count. Shape inference of opsets before 22 counts it: sessions then have outputs of
+/// another shape than they expect.
+fn give_pads(node: &mut Node, shape: &[i64]) {
+    if let Some(pads) = pads_for(node, &shape[2.min(shape.len())..]) {
+        node.attrs.insert("pads".into(), Attr::Ints(pads));
+        node.attrs.remove("ceil_mode");
+    }
+}
+
 /// The pads with which a pool over an input (spatial sizes) has as many windows as with ceil_mode; `None`
-/// where ceil_mode makes no window that begins behind the input.
+/// where ceil_mode makes no window that begins behind the input, or no pads do.
 fn pads_for(node: &Node, sizes: &[i64]) -> Option<Vec<i64>> {
     let n = sizes.len();
     let list = |name: &str, default: i64, count: usize| {
@@ -154,8 +165,10 @@ fn pads_for(node: &Node, sizes: &[i64]) -> Option<Vec<i64>> {
         longer |= after > pads[n + d];
         pads[n + d] = after;
     }
+    // Kernels refuse pads that a window fits into.
+    let fit = (0..n).all(|d| pads[n + d] < kernel[d]);
     // An average would count pads that ceil_mode doesn't have.
-    (behind && !(longer && node.int("count_include_pad", 0) != 0)).then_some(pads)
+    (behind && fit && !(longer && node.int("count_include_pad", 0) != 0)).then_some(pads)
 }
 
 #[cfg(test)]

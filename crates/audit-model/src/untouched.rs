@@ -303,6 +303,7 @@ impl<'g> Freezing<'g> {
             "DequantizeLinear" if on_path => self.dequantiser(node)?,
             "DynamicQuantizeLinear" if on_path => return None,
             "MaxPool" if on_path => self.max_pool(node),
+            "Concat" | "Pad" if on_path => self.joined(node),
             _ => self.frozen.nodes.push(node.clone()),
         }
         Some(())
@@ -355,6 +356,21 @@ impl<'g> Freezing<'g> {
         self.frozen.nodes.push(Node::new("Reshape", &[x, &name("line")], &name("flat")));
         self.frozen.nodes.push(Node::new("Gather", &[&name("flat"), &chosen], y));
         self.choices.push(chosen);
+    }
+
+    /// Quantised values are floats in the frozen graph, so quantised constants beside them are too.
+    fn joined(&mut self, node: &Node) {
+        let mut node = node.clone();
+        for input in &mut node.inputs {
+            let beside = self.graph.constants.get(&*input).filter(|t| t.dtype.quantised_range().is_some());
+            if let Some((t, values)) = beside.and_then(|t| Some((t, t.to_i64s()?))) {
+                let values: Vec<f32> = values.into_iter().map(|v| v as f32).collect();
+                let name = part_of(input, "float");
+                self.frozen.constants.insert(name.clone(), Tensor::f32(&t.shape, &values));
+                *input = name;
+            }
+        }
+        self.frozen.nodes.push(node);
     }
 
     fn finish(self, options: Options) -> Result<Smooth> {

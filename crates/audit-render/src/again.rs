@@ -3,11 +3,12 @@
 //! file of the audit.
 
 use super::escape::{shell, words};
+use super::{FORMATS, by_extension};
 use audit_base::Result;
 use audit_report::facts::NORMS;
 use audit_report::facts::norms::L2;
 use audit_report::facts::protocols::usual_eps_of_side;
-use audit_report::record::{Report, Space};
+use audit_report::record::{Report, Space, as_typed};
 use std::path::Path;
 
 /// Subject of a flag of an audit, which decides the commands that repeat it.
@@ -168,9 +169,47 @@ impl<'r> Again<'r> {
         self.command(&["doctor"], after)
     }
 
-    /// A look at the model.
-    pub fn inspect(&self) -> String {
-        self.command(&["inspect"], self.flags(&[About::Model]))
+    /// A look at the model; with `card` it also writes a draft of a model card.
+    pub fn inspect(&self, card: bool) -> String {
+        let card = card.then(|| "--write-card".to_string());
+        self.command(&["inspect"], self.flags(&[About::Model]).into_iter().chain(card).collect())
+    }
+
+    /// The same audit of another value of the model.
+    pub fn of_value(&mut self, name: &str) -> String {
+        let chooses =
+            |word: &str| ["--output", "--pooling"].contains(&word.split('=').next().unwrap_or(word));
+        let flags = self.flags.iter().filter(|(_, words)| !chooses(&words[0])).cloned().collect();
+        let rest = Again { report: self.report, flags, taken: Vec::new(), own: self.own };
+        let kinds = [About::Model, About::Images, About::Attacks, About::Files, About::Queries];
+        let mut after = rest.flags(&kinds);
+        after.extend(["--output".into(), shell(name)]);
+        after.extend(self.page("embedding"));
+        self.command(&[], after)
+    }
+
+    /// The report that the audit wrote as JSON.
+    pub fn saved(&self) -> Option<&str> {
+        let is_report = |file: &&str| {
+            let format = by_extension(Path::new(file), FORMATS.iter().map(|f| f.extension));
+            format.is_ok_and(|at| FORMATS[at].names_trials)
+        };
+        let mut written = self.flags.iter().filter_map(|(_, words)| {
+            let (flag, file) = match words[0].split_once('=') {
+                Some(joined) => joined,
+                None => (words[0].as_str(), words.get(1)?.as_str()),
+            };
+            ["-o", "--report"].contains(&flag).then_some(file)
+        });
+        written.find(is_report)
+    }
+
+    /// The audit of another model, `other.onnx`, on the queries of `report`. The flags of this model are not
+    /// the other one's.
+    pub fn other(&self, report: &str) -> String {
+        let mut after = self.flags(&[About::Images, About::Attacks, About::Files]);
+        after.extend(["--trials".into(), shell(report), "-o".into(), "other.json".into()]);
+        command("other.onnx", &[], after)
     }
 
     /// The same audit with a lower bound on robust R@1.
@@ -231,7 +270,7 @@ fn within(report: &Report) -> Result<Vec<String>> {
     let usual = usual_eps_of_side(input.height.max(input.width))?;
     // A protocol's ε is typed with few digits in one form.
     if suite.norm != NORMS[0].name || suite.mask.is_some() || (suite.eps / usual - 1.0).abs() > 1e-3 {
-        flags.extend(["--eps".into(), size(suite.eps)]);
+        flags.extend(["--eps".into(), as_typed(suite.eps)]);
     }
     Ok(flags)
 }
@@ -244,15 +283,6 @@ fn in_files(report: &Report) -> Vec<String> {
     }
     let jpeg = suite.jpeg.iter().flat_map(|quality| ["--jpeg".into(), quality.to_string()]);
     ["--space".into(), suite.space.to_string()].into_iter().chain(jpeg).collect()
-}
-
-/// A size as a flag takes it: in grey levels if it is some of them.
-fn size(eps: f32) -> String {
-    let levels = (255.0 * f64::from(eps)).round();
-    match (1.0..255.0).contains(&levels) && (levels / 255.0) as f32 == eps {
-        true => format!("{levels}/255"),
-        false => eps.to_string(),
-    }
 }
 
 /// The first audit of a model: `line` are the words of another command of the user on it, whose flags for the

@@ -7,6 +7,7 @@
 //! defence.
 
 use super::again::Again;
+use super::escape::shell;
 use super::view::{bound, capital, smallest_words, within};
 use audit_base::Result;
 use audit_report::facts::Norm;
@@ -216,8 +217,8 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
             row.queries
         ),
         format!(
-            "Published defences keep {kept:.1} to {most_kept:.1} % of their clean R@1 under one attack, ES. Of this model's, {:.1} %, that would \
-             be {weakest:.1} to {best:.1} %",
+            "Published defences keep {kept:.1} to {most_kept:.1} % of their clean R@1 under one attack, ES. Of the clean R@1 of \
+             the attacked queries, {:.1} %, that would be {weakest:.1} to {best:.1} %",
             robust.clean
         ),
     ];
@@ -304,7 +305,8 @@ const VISIBILITY: [(f64, &str); 4] = [
 
 /// How visible a change is. `levels` are 255ths.
 pub fn visibility(levels: f64) -> &'static str {
-    VISIBILITY.iter().find(|(most, _)| levels <= *most).map_or("", |(_, words)| words)
+    // A difference of pixels in float32 is a little larger than its whole levels.
+    VISIBILITY.iter().find(|(most, _)| levels <= *most * (1.0 + 1e-5)).map_or("", |(_, words)| words)
 }
 
 /// The verdict by ε50: how small a change is enough.
@@ -396,6 +398,28 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
         Some(_) => (text.to_string(), command),
         None => (format!("{text} (`{name}`)"), None),
     };
+    let mut steps = Vec::new();
+    if masked(report) {
+        steps.push(say("Audit the model without the layer that masks its gradient"));
+    }
+    // The numbers may be of something else than was meant. A part of a run has no conclusion yet.
+    if report.part.is_none() {
+        if has(&reason::CLASS_SCORES) {
+            let before = report.model.before_classifier.as_deref();
+            let embedding = before.and_then(|name| Some(again.as_mut()?.of_value(name)));
+            let text =
+                "The output looks like class scores, not an embedding. Audit the value before the classifier";
+            steps.push(offer(text, "--output", embedding));
+        }
+        if has(&reason::PREPROCESSING_ASSUMED) {
+            let text = "State the preprocessing in a model card; here it was assumed. This writes a draft";
+            let inspect = again.as_ref().map(|again| again.inspect(true));
+            steps.push(offer(text, "audit inspect --write-card", inspect));
+        } else if has(&reason::PREPROCESSING_DOUBTFUL) || has(&reason::COLLAPSE) {
+            let text = "Check the preprocessing: it may differ from the model's. This shows it";
+            steps.push(offer(text, "audit inspect", again.as_ref().map(|again| again.inspect(false))));
+        }
+    }
     let doctor = again.as_ref().map(Again::doctor);
     // The strong search on more queries than here; none if all were attacked.
     let robust = report.scores.robust().map_or(0, |robust| robust.queries);
@@ -408,7 +432,6 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
         Some(again) if left => again.strong(most).map(Some),
         _ => Ok(None),
     };
-    let mut steps = Vec::new();
     match standing {
         Standing::Void => steps.extend([
             say("Correct what is marked ERROR below, and audit again"),
@@ -436,12 +459,11 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
             }
         }
         Standing::Falls => {
-            steps.extend([
-                say("Harden the model by adversarial training on your own images. The trainer, audit-train, is built apart from this \
-                     program: see docs/training.md"),
-                say("Then audit the hardened model with the flags of this audit and with `--trials` and this report as JSON, so that \
-                     both have the same attacks, and compare both reports: see docs/tutorials/harden.md"),
-            ]);
+            steps.push(say(
+                "If you have training data, harden the model by adversarial training. The trainer, audit-train, is built apart from this \
+                 program: docs/training.md in its repository",
+            ));
+            steps.push((compared(again.as_ref()), None));
             if report.smallest.is_none() && report.suite.ladder.is_none() && !of_list(report) {
                 let smallest = again.as_mut().and_then(|again| again.smallest(SMALLEST));
                 steps.push(offer("Measure how small a change breaks a query", "--suite robust", smallest));
@@ -463,17 +485,25 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
             }
         }
     }
-    if masked(report) {
-        steps.push(say("Audit the model without the layer that masks its gradient"));
-    }
-    if has(&reason::PREPROCESSING_ASSUMED) {
-        let inspect = again.as_ref().map(Again::inspect);
-        let text =
-            "State the preprocessing in a model card; here it was assumed. `--write-card` writes a draft";
-        steps.push(offer(text, "audit inspect", inspect));
-    }
     if has(&reason::BUILT_IN_DATA) {
         steps.push(say("Audit on your own images: add `--data` and a folder with one folder for each class"));
     }
     Ok(steps)
+}
+
+/// The step to another model, for those who can't train this one too.
+fn compared(again: Option<&Again>) -> String {
+    let saved = again.and_then(Again::saved);
+    let report = saved.unwrap_or("report.json");
+    let audit = match again {
+        Some(again) => format!(": `{}`", again.other(report)),
+        None => format!(" with the flags of this audit and `--trials {report}`"),
+    };
+    let written =
+        if saved.is_some() { "" } else { ". report.json is this report, written by `-o report.json`" };
+    format!(
+        "If you can't train it, look for a more robust model. Audit the other model, or the hardened one, on the same queries{audit}. Then \
+         compare both: `audit compare {} other.json`{written}",
+        shell(report)
+    )
 }

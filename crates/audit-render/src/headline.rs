@@ -144,6 +144,7 @@ fn eps50(report: &Report) -> Option<Headline> {
     let remarks = match row.state {
         State::NotMeasured => return None,
         State::Withheld => vec![too_little(row.why.as_deref().unwrap_or_default())],
+        State::Measured if row.is_least() => vec!["no file changes by less".into()],
         State::Measured => Vec::new(),
     };
     let meaning = format!(

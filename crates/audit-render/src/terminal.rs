@@ -16,6 +16,7 @@ use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, State
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
+use std::cmp::Reverse;
 use std::io::IsTerminal;
 
 /// Longer lines are hard to read.
@@ -110,8 +111,9 @@ pub fn elsewhere(files: &[String]) -> String {
     }
 }
 
-/// The report of an audit that just ended, in at most 20 lines: what was audited, the first numbers, the
-/// ladder, findings, the next step and, last, the verdict. `rest` says where everything else is.
+/// The report of an audit that just ended, in at most 20 lines, but for grave findings: what was audited, the
+/// first numbers, the ladder, findings, the next step and, last, the verdict. `rest` says where everything
+/// else is.
 pub fn brief(report: &Report, rest: &str) -> String {
     brief_with(report, rest, width(), Paint::detect())
 }
@@ -209,30 +211,40 @@ fn facts(report: &Report) -> Vec<String> {
     facts
 }
 
-/// Errors and warnings, errors first: the first sentence of as many as fit into `room` lines, and the names
-/// of the others.
+/// Errors in full, then the first sentence of warnings: of the grave ones, and of as many others as fit into
+/// `room` lines. At last the ids of the rest.
 fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<String> {
-    let of = |severity| report.warnings.iter().filter(move |w| w.severity == severity);
-    let found: Vec<&Warning> = of(Severity::Error).chain(of(Severity::Warning)).collect();
-    let (mut lines, mut used) = (Vec::new(), 0);
-    for (i, warning) in found.iter().enumerate() {
-        let first = warning.text.split_once(". ").map_or(warning.text.as_str(), |(first, _)| first);
-        let line = wrap_in(&format!("{} [{}]: {first}", warning.word(), warning.id), width);
-        used += line.lines().count();
-        // One line is reserved for the names of the others.
-        if used + usize::from(i + 1 < found.len()) > room {
-            let names: Vec<&str> = found[i..].iter().map(|w| w.id.as_str()).collect();
-            let more = match (i, names.len()) {
-                (0, 1) => "finding",
-                (0, _) => "findings",
-                _ => "more",
-            };
-            lines.push(wrap_in(&format!("{} {more}: {}", names.len(), names.join(", ")), width));
-            break;
-        }
-        lines.push(paint.in_style(style_of(warning.severity), &line));
-    }
-    lines
+    let mut found: Vec<&Warning> = report.warnings.iter().filter(|w| w.severity > Severity::Info).collect();
+    found.sort_by_key(|w| (Reverse(w.severity), !w.is_grave(), w.is_detail()));
+    let text = |w: &&Warning| {
+        let text = match w.severity {
+            Severity::Error => w.text.as_str(),
+            _ => w.text.split_once(". ").map_or(w.text.as_str(), |(first, _)| first),
+        };
+        wrap_in(&format!("{} [{}]: {text}", w.word(), w.id), width)
+    };
+    let texts: Vec<String> = found.iter().map(text).collect();
+    let rest = |shown: usize| {
+        let ids: Vec<&str> = found[shown..].iter().map(|w| w.id.as_str()).collect();
+        let noun = match (shown, ids.len()) {
+            (0, 1) => "finding",
+            (0, _) => "findings",
+            _ => "more",
+        };
+        let them = if ids.len() == 1 { "it" } else { "them" };
+        let line = format!("{} {noun} (-v explains {them}): {}", ids.len(), ids.join(", "));
+        (!ids.is_empty()).then(|| wrap_in(&line, width))
+    };
+    let fits = |shown: &usize| {
+        let rest = rest(*shown);
+        let lines = texts[..*shown].iter().chain(&rest).map(|text| text.lines().count());
+        lines.sum::<usize>() <= room
+    };
+    let least = found.iter().filter(|w| w.is_grave()).count();
+    let shown = (least..=found.len()).rev().find(fits).unwrap_or(least);
+    let painted = found.iter().zip(&texts).take(shown);
+    let painted = painted.map(|(w, text)| paint.in_style(style_of(w.severity), text));
+    painted.chain(rest(shown)).collect()
 }
 
 /// The gate's verdict.
@@ -467,7 +479,11 @@ fn remarks<'h>(first: impl Iterator<Item = &'h Headline>) -> Vec<String> {
             None => shared.push((vec![&f.label], text)),
         }
     }
-    shared.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))).collect()
+    let sentence = |(labels, text): (Vec<&str>, String)| {
+        let text = if labels.len() > 1 { text.replacen("it rests", "they rest", 1) } else { text };
+        format!("{}: {text}", labels.join(" and "))
+    };
+    shared.into_iter().map(sentence).collect()
 }
 
 /// Remarks below the first numbers, a line each.
@@ -503,7 +519,7 @@ fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
                 None => total.push((name, counts)),
             }
         }
-        total.sort_by_key(|(_, counts)| std::cmp::Reverse(*counts));
+        total.sort_by_key(|(_, counts)| Reverse(*counts));
         lines.push(format!(
             "strong search on {}: best images{}; {} image steps",
             others.iter().map(|s| s.attack).collect::<Vec<_>>().join(", "),
@@ -516,11 +532,11 @@ fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
 
 /// The members that decided most trials.
 fn decided(members: &[(&str, usize)]) -> String {
-    let most: Vec<String> = members.iter().take(4).map(|(name, n)| format!("{name} {n}")).collect();
+    let most: Vec<String> = members.iter().take(4).map(|(name, n)| format!("{n} by {name}")).collect();
     let more: usize = members.iter().skip(4).map(|(_, n)| n).sum();
-    let others = (more > 0).then(|| format!("others {more}"));
+    let others = (more > 0).then(|| format!("{more} by others"));
     let all: Vec<String> = most.into_iter().chain(others).collect();
-    if all.is_empty() { String::new() } else { format!(" (by {})", all.join(" · ")) }
+    if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
 }
 
 /// A row for each measure of an attack. Rows that rest on a few queries are grey.

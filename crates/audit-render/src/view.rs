@@ -160,6 +160,18 @@ pub fn file_column(report: &Report) -> Option<&'static str> {
     })
 }
 
+/// What the dashed line of the curve is, in words without a full stop; `None` if there is none.
+pub fn dashed(report: &Report) -> Option<String> {
+    file_column(report)?;
+    let rungs = &report.scores.robust()?.ladder.as_ref()?.rungs;
+    let changed = match report.suite.file_column {
+        Space::File => "the photograph itself is changed, at its own size, and saved as a file",
+        Space::Input => "attacked images with whole grey levels, as 8-bit files have them",
+    };
+    let same = rungs.iter().all(|rung| rung.as_file.is_none_or(|as_file| as_file == rung.r1));
+    Some(format!("{changed}{}", if same { ". From 1/255 on it lies on the other line" } else { "" }))
+}
+
 /// What the columns of [`ladder`] are, in words without a full stop.
 pub fn about_ladder(report: &Report) -> String {
     let of_files = match (in_files(report), file_column(report), report.suite.file_column) {

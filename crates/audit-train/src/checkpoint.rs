@@ -7,8 +7,9 @@ use crate::optimiser::Adam;
 use crate::settings::TrainingSettings;
 use audit::{Error, Result, files};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use tch::{Device, Tensor};
 
 /// Progress of a run.
@@ -34,6 +35,9 @@ pub struct RunState {
     pub attack_seconds: f64,
     /// Length of the log at this state, in bytes.
     pub log_bytes: u64,
+    /// Whether this state has a sign of collapse. Then [`good`] has the last state without one.
+    #[serde(default)]
+    pub suspect: bool,
 }
 
 /// The settings, progress and tensors of a run.
@@ -85,6 +89,29 @@ pub fn save(
     // Opened again, because libtorch may have replaced the file of the original handle.
     File::open(file.path()).and_then(|f| f.sync_all()).map_err(|e| unwritable(&e))?;
     file.persist(path).map(drop).map_err(|e| unwritable(&e))
+}
+
+/// The file for the last state without a sign of collapse, while the checkpoint at `path` has one.
+pub fn good(path: &Path) -> PathBuf {
+    path.with_extension("good.checkpoint")
+}
+
+/// Copies a checkpoint to [`good`], atomically.
+pub fn keep_good(path: &Path) -> Result<()> {
+    let bytes = fs::read(path)
+        .map_err(|e| Error::internal(format!("can't read the checkpoint {}: {e}", path.display())))?;
+    replace(&good(path), &bytes)
+}
+
+/// Removes [`good`], if it exists.
+pub fn drop_good(path: &Path) -> Result<()> {
+    let good = good(path);
+    match fs::remove_file(&good) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(Error::internal(format!("can't remove {}: {e}", good.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads a checkpoint. Error (exit code 2): the file isn't one.

@@ -88,9 +88,13 @@ pub struct Flags {
     /// Split to use, if the data have splits [default: train]
     #[arg(long, value_parser = choice::<Split>())]
     pub split: Option<Split>,
-    /// Images to measure R@1 on after each epoch, usually of other classes [default: the training images]
+    /// Images to measure R@1 on after each epoch, usually of other classes: at most 2000 of them, of
+    /// photographs 500 [default: the training images]
     #[arg(long, value_name = "PATH")]
     pub validation: Option<PathBuf>,
+    /// Layout of the images of --validation [default: detected]
+    #[arg(long, value_name = "LAYOUT", requires = "validation")]
+    pub validation_layout: Option<String>,
     /// Continue from the checkpoint beside --out
     #[arg(long)]
     pub resume: bool,
@@ -252,7 +256,7 @@ pub struct Flags {
     /// How to show progress on stderr
     #[arg(long, value_parser = choice::<progress::Mode>(), default_value = "auto", help_heading = "Machine")]
     pub progress: progress::Mode,
-    /// No progress on stderr: --progress none
+    /// No progress and no notes on stderr: --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
 }
@@ -289,6 +293,13 @@ impl Cli {
         let all =
             program.iter().cloned().chain(flags.into_iter().map(OsString::from)).chain(rest.iter().cloned());
         Cli::from_arg_matches_mut(&mut command.try_get_matches_from_mut(all)?)
+    }
+}
+
+impl Flags {
+    /// How to show progress and notes.
+    pub fn mode(&self) -> progress::Mode {
+        if self.quiet { progress::Mode::None } else { self.progress }
     }
 }
 

@@ -182,9 +182,11 @@ fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Samp
         "--sampler: {} takes every pair of the batch, there is nothing to choose",
         loss.name
     );
+    let destination = flags.destination.as_deref().map(target_hardness).transpose()?;
+    let semihard = matches!(destination, Some(TargetHardness::Sampler(other, _)) if other.is_semihard());
     refuse_if!(
-        (flags.eta.is_some() || flags.eta_schedule.is_some()) && !sampler.is_semihard(),
-        "--eta and --eta-schedule are for the sampler semihard, found {}",
+        (flags.eta.is_some() || flags.eta_schedule.is_some()) && !sampler.is_semihard() && !semihard,
+        "--eta and --eta-schedule are for the sampler semihard, also as --destination, found {}",
         sampler.name
     );
     let naive = flags.reading == Some(Reading::Naive);
@@ -257,6 +259,11 @@ fn check_net(flags: &Flags, backbone: &Backbone, norms: Norms) -> Result<()> {
         backbone.has_norm() && norms == Norms::Frozen && from_random,
         "{net} from random weights would freeze batch norm at statistics of no data; give --pretrained or --init, or train it \
          with --norms train"
+    );
+    refuse_if!(
+        backbone.has_norm() && flags.norms.is_none() && from_random,
+        "{net} would start from random weights, where the published nets start from ImageNet's; give --pretrained or --init. \
+         --norms train starts from random weights"
     );
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::dice::Dice;
 use crate::net::Backbone;
 use crate::settings::PhotographSize;
-use audit::data::{Dataset, Layout, Preparation, Resize, Split};
+use audit::data::{Dataset, Layout, Preparation, Resize, Split, decode, unread};
 use audit::error::shortened;
 use audit::files::hex;
 use audit::model::memory::Bytes;
@@ -18,6 +18,12 @@ use tch::{Device, Tensor};
 
 /// Default size of the cache of decoded images, in bytes.
 const CACHE: u64 = 4 << 30;
+
+/// Images up to this side may be characters. Those of Omniglot have 105 pixels.
+const SMALL: usize = 128;
+
+/// Images decoded between two steps of the progress.
+const DECODED: usize = 256;
 
 /// Size of photographs before the crop, in pixels.
 const PHOTOGRAPH: usize = 256;
@@ -98,8 +104,7 @@ pub fn layout_and_split(
 }
 
 impl TrainingImages {
-    /// Lists the images at `path`; the default split is `part`. Error (exit code 2): a class has only one
-    /// image.
+    /// Lists the images at `path`; the default split is `part`.
     pub fn open(
         path: &Path,
         layout: Option<&str>,
@@ -113,22 +118,19 @@ impl TrainingImages {
         Self::of(dataset, backbone)
     }
 
-    /// The images of an open data set. Error (exit code 2): a class has only one image.
+    /// The images of an open data set. Errors: no class has two images (exit code 2), or there is one class
+    /// alone (4).
     pub fn of(dataset: Dataset, backbone: &Backbone) -> Result<TrainingImages> {
         let mut classes = vec![Vec::new(); dataset.classes.len()];
         for (index, item) in dataset.items.iter().enumerate() {
             classes[item.class].push(index);
         }
-        let single = classes.iter().zip(&dataset.classes).filter(|(items, _)| items.len() == 1);
-        let single: Vec<&str> = single.map(|(_, name)| name.as_str()).collect();
-        let count = if single.len() == 1 { "a class".into() } else { format!("{} classes", single.len()) };
-        refuse_if!(
-            !single.is_empty(),
-            "data {}: {count} of one image: {}. An anchor needs a positive: add images or remove the class",
-            dataset.source,
-            shortened(&single, 5)
-        );
         classes.retain(|items| !items.is_empty());
+        refuse_if!(
+            !classes.is_empty() && classes.iter().all(|items| items.len() == 1),
+            "data {}: no class has two images, so that no image has another one to be found",
+            dataset.source
+        );
         if classes.len() < 2 {
             return Err(Error::empty(format!(
                 "data {}: {} class with images; a negative needs a second",
@@ -143,6 +145,21 @@ impl TrainingImages {
         let cache = (0..dataset.items.len()).map(|_| OnceLock::new()).collect();
         let room = AtomicU64::new(CACHE);
         Ok(TrainingImages { dataset, prep, side, classes, shorter: false, cache, limit: CACHE, room, digest })
+    }
+
+    /// Checks that every class has two images. Otherwise exit code 2.
+    pub fn refuse_lone(&self) -> Result<()> {
+        let lone = self.classes.iter().filter(|items| items.len() == 1);
+        let class = |items: &Vec<usize>| self.dataset.classes[self.dataset.items[items[0]].class].as_str();
+        let lone: Vec<&str> = lone.map(class).collect();
+        let count = if lone.len() == 1 { "a class".into() } else { format!("{} classes", lone.len()) };
+        refuse_if!(
+            !lone.is_empty(),
+            "data {}: {count} of one image: {}. An anchor needs a positive: add images or remove the class",
+            self.dataset.source,
+            shortened(&lone, 5)
+        );
+        Ok(())
     }
 
     /// With photographs resized as in `resize`, and decoded images cached up to `limit` bytes.
@@ -165,6 +182,38 @@ impl TrainingImages {
                 self.count(),
                 Bytes(bytes),
                 Bytes(self.limit)
+            )
+        })
+    }
+
+    /// Notes for the user on files and data that are not used, as in an audit of the same images.
+    pub fn notes(&self) -> Vec<String> {
+        let Dataset { source, left_out, notes, .. } = &self.dataset;
+        let mut all = vec![];
+        if !left_out.is_empty() {
+            let why =
+                unread(left_out.iter().map(String::as_str)).map_or(String::new(), |why| format!(". {why}"));
+            all.push(format!(
+                "{} files or folders beside the images were left out: {}{why}",
+                left_out.len(),
+                shortened(left_out, 5)
+            ));
+        }
+        all.extend(notes.iter().cloned());
+        all.into_iter().map(|note| format!("data {source}: {note}")).collect()
+    }
+
+    /// A note for the user if the net is one for small images, and the first image is a photograph.
+    pub fn too_large(&self) -> Option<String> {
+        let path = self.dataset.items.first()?.file()?;
+        let image = decode(&std::fs::read(path).ok()?, path).ok()?.0;
+        let (width, height) = (image.width(), image.height());
+        (self.side < SMALL && width.min(height) as usize > SMALL).then(|| {
+            format!(
+                "{} has {width} × {height} pixels, and the net takes grey images of {} pixels. For photographs give --backbone \
+                 resnet18 --pretrained FILE",
+                path.display(),
+                self.side
             )
         })
     }
@@ -253,18 +302,41 @@ impl TrainingImages {
         }
     }
 
-    /// At most `most` images of whole classes, evenly distributed over the data; centre crops.
+    /// At most `most` images of whole classes, evenly distributed over the data, then of classes of one image,
+    /// which only others can be compared with; centre crops.
     pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
-        let fit = (most * self.classes.len() / self.count()).clamp(2, self.classes.len());
+        let (lone, several): (Vec<usize>, Vec<usize>) =
+            (0..self.classes.len()).partition(|&class| self.classes[class].len() == 1);
+        let images = self.count() - lone.len();
+        let fit = (most * several.len() / images).clamp(several.len().min(2), several.len());
         let (mut chosen, mut labels) = (Vec::new(), Vec::new());
-        for class in (0..fit).map(|i| i * self.classes.len() / fit) {
+        for class in (0..fit).map(|i| several[i * several.len() / fit]) {
             // A class larger than its share is cut to it.
             for &item in self.classes[class].iter().take((most / fit).max(2)) {
                 chosen.push((item, Cut::Centre));
                 labels.push(class);
             }
         }
+        let room = most.saturating_sub(chosen.len()).max(usize::from(fit == 1));
+        for &class in lone.iter().take(room) {
+            chosen.push((self.classes[class][0], Cut::Centre));
+            labels.push(class);
+        }
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
+    }
+
+    /// Decodes every image, and so fills the cache; `on_image` gets the number of decoded ones. Error (exit
+    /// code 2): an image can't be read. A training would meet it in its middle.
+    pub fn decode(&self, mut on_image: impl FnMut(u64)) -> Result<()> {
+        let all: Vec<usize> = (0..self.count()).collect();
+        for (i, some) in all.chunks(DECODED).enumerate() {
+            some.par_iter().try_for_each(|&item| self.part(item, &Cut::Centre).map(drop)).map_err(|e| {
+                let message = format!("{}. Replace the image, or remove it from the data", e.message);
+                Error { message, ..e }
+            })?;
+            on_image((i * DECODED + some.len()) as u64);
+        }
+        Ok(())
     }
 
     /// Whether images are mirrored: photographs only, which are crops. A mirrored character is another one.

@@ -40,7 +40,6 @@ pub mod settings;
 mod training;
 
 use audit::data::Split;
-use audit::progress::Mode;
 use audit::{Error, Result};
 use cli::Flags;
 use defence::DEFENCES;
@@ -73,15 +72,18 @@ pub fn run(flags: &Flags) -> Result<String> {
             .map(|images| images.decoded(flags.resize, flags.image_cache.0))
     };
     let images = open(data, flags.layout.as_deref(), flags.split, Split::Train)?;
+    images.refuse_lone()?;
     let mut recipe = defaults::recipe(flags, images.count(), images.classes(), &images.digest)?;
     if recipe.settings.loader == Loader::Classes {
         images.allow(recipe.settings.batch)?;
     }
     let validation = flags.validation.as_ref();
-    let validation = validation.map(|path| open(path, None, None, Split::Test)).transpose()?;
+    let layout = flags.validation_layout.as_deref();
+    let validation = validation.map(|path| open(path, layout, None, Split::Test)).transpose()?;
     recipe.settings.validation = validation.as_ref().map(|images| images.digest.clone());
-    if let Some(note) = images.beyond_cache() {
-        flags.progress.note(&format!("note: {note}"));
+    let unused = std::iter::once(&images).chain(&validation).flat_map(TrainingImages::notes);
+    for note in unused.chain(images.beyond_cache()).chain(images.too_large()) {
+        flags.mode().note(&format!("note: {note}"));
     }
     if flags.check {
         let s = &recipe.settings;
@@ -91,7 +93,7 @@ pub fn run(flags: &Flags) -> Result<String> {
     Training::start(&recipe, flags, &files, device)?.run(
         &images,
         validation.as_ref().unwrap_or(&images),
-        if flags.quiet { Mode::None } else { flags.progress },
+        flags.mode(),
     )
 }
 

@@ -85,6 +85,12 @@ impl LogWriter {
             .map_err(|e| Error::internal(format!("can't write the log {}: {e}", self.path.display())))
     }
 
+    /// Appends the last line. Returns when it is on the disk.
+    pub fn end(&mut self, how: Ending, step: u64, why: String) -> Result<()> {
+        self.write(&LogLine::End { how, step, why })?;
+        self.sync()
+    }
+
     /// Appends a line.
     pub fn write(&mut self, line: &LogLine) -> Result<()> {
         let mut text = serde_json::to_string(line).map_err(|e| Error::internal(format!("log: {e}")))?;

@@ -9,12 +9,14 @@ use crate::loss::{MARGIN, others, same_class, triplet_loss};
 use crate::net::Net;
 use crate::sampler::Triplets;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
 use tch::{Kind, Tensor, no_grad};
 
 /// Measures of clean embeddings at the end of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CleanMeasures {
-    /// Share of images whose nearest other image has their class.
+    /// Share of the images of classes of several images whose nearest other image has their class.
     pub recall: f64,
     /// Mean distance of all pairs, d̄.
     pub distance: f64,
@@ -28,6 +30,20 @@ pub struct CleanMeasures {
     pub entanglement: f64,
     /// Triplet loss of random triplets.
     pub triplet_loss: f64,
+    /// Number of measured images; 0 in older logs.
+    #[serde(default)]
+    pub images: usize,
+    /// Number of their classes; 0 in older logs.
+    #[serde(default)]
+    pub classes: usize,
+}
+
+impl fmt::Display for CleanMeasures {
+    /// R@1 and what it is measured on: a sample of few classes has a much higher R@1 than all of the images.
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let CleanMeasures { recall, images, classes, .. } = self;
+        write!(f, "clean R@1 {:.1} % of {images} images of {classes} classes", 100.0 * recall)
+    }
 }
 
 /// Measures a net on images, which are the same at every epoch.
@@ -41,7 +57,7 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
         let squares: Tensor = 2.0 - products * 2.0;
         let d = squares.clamp_min(0.0).sqrt();
         let nearest = d.masked_fill(&own, f64::INFINITY).argmin(1, false);
-        let hits = same.gather(1, &nearest.unsqueeze(1), false).to_kind(Kind::Float).mean(Kind::Float);
+        let hits = number(&same.gather(1, &nearest.unsqueeze(1), false).sum(Kind::Double));
         let mean = |mask: &Tensor| number(&d.masked_select(mask).to_kind(Kind::Double).mean(Kind::Double));
         let distance = mean(&own.logical_not());
         let within = mean(&others(&same));
@@ -55,6 +71,7 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
                 .map(|i| (from + i) % labels.len())
                 .find(|&i| i != at && (labels[i] == labels[at]) == equal)
         };
+        let asked = (0..labels.len()).filter(|&at| find(at + 1, true, at).is_some()).count();
         let mut triplets = Triplets::default();
         for at in 0..labels.len() {
             let Some(positive) = find(at + 1, true, at) else { continue };
@@ -63,13 +80,15 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
         }
         let [a, p, n] = triplets.of(&e);
         CleanMeasures {
-            recall: number(&hits),
+            recall: hits / asked as f64,
             distance,
             separability: (between - within) / distance.max(1e-12),
             within,
             between,
             entanglement: within / between.max(1e-12),
             triplet_loss: number(&triplet_loss(&a, &p, &n)),
+            images: labels.len(),
+            classes: labels.iter().collect::<BTreeSet<_>>().len(),
         }
     })
 }

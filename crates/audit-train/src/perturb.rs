@@ -53,7 +53,7 @@ pub fn pgd(
         false => start.detach(),
     };
     let mut made = 0;
-    // With a progressive step size, the first epoch has none.
+    // With a progressive step size, the first epoch has none. A random start remains, in the whole box.
     let steps = if budget.alpha > 0.0 { budget.steps } else { 0 };
     while made < steps {
         let moving = images.detach().set_requires_grad(true);

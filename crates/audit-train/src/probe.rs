@@ -72,7 +72,7 @@ fn request(flags: &Flags, model: &Path) -> Result<Request> {
     audit.compute.library = flags.ort_lib.clone();
     audit.compute.threads = flags.threads.unwrap_or_default();
     let (data, layout, split, part) = match &flags.validation {
-        Some(path) => (Some(path), None, None, Split::Test),
+        Some(path) => (Some(path), flags.validation_layout.as_deref(), None, Split::Test),
         None => (flags.data.as_ref(), flags.layout.as_deref(), flags.split, Split::Train),
     };
     if let Some(path) = data {

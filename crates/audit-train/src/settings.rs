@@ -87,8 +87,8 @@ pub enum PhotographSize {
     /// 256 × 256, whatever their aspect ratio, as in the code of EST, ACT, HM and CA-TRIDE.
     #[default]
     Square,
-    /// A shorter side of 256, with the same aspect ratio, as in the framework of Roth et al. 2020, which
-    /// Panum et al. and ADML train with.
+    /// A shorter side of 256, with the same aspect ratio, as the framework of Roth et al. 2020, which Panum et
+    /// al. and ADML train with, evaluates.
     Shorter,
 }
 
@@ -103,7 +103,7 @@ pub enum OnCollapse {
 }
 
 /// All settings that determine the weights, with defaults filled in. They are in the checkpoint, and a
-/// resumed run must have the same.
+/// resumed run must have the same ([`differences`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TrainingSettings {
@@ -185,7 +185,8 @@ pub struct TrainingSettings {
     pub random_start: bool,
     /// Whether the step size grows with the epochs.
     pub progressive: bool,
-    /// Reaction to a collapse of the net.
+    /// Reaction to a collapse of the net. A resumed run may have another: up to a collapse it determines
+    /// nothing.
     pub on_collapse: OnCollapse,
     /// Minimum share of an image's area in a crop; `None`: the default crop.
     pub crop_area: Option<f64>,
@@ -201,14 +202,14 @@ pub struct TrainingSettings {
     pub validation: Option<String>,
 }
 
-/// Names and values of settings that differ.
+/// Names and values of settings that differ and that determine the weights.
 pub fn differences(theirs: &TrainingSettings, ours: &TrainingSettings) -> Vec<String> {
     let fields = |s: &TrainingSettings| serde_json::to_value(s).unwrap_or_default();
     let (theirs, ours) = (fields(theirs), fields(ours));
     let Some(names) = ours.as_object() else { return vec![] };
     names
         .iter()
-        .filter(|(name, value)| theirs.get(name.as_str()) != Some(value))
+        .filter(|(name, value)| *name != "on-collapse" && theirs.get(name.as_str()) != Some(value))
         .map(|(name, value)| {
             format!("{name} {} there and {value} here", theirs.get(name).unwrap_or(&().into()))
         })

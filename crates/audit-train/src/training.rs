@@ -33,7 +33,7 @@ pub struct RunFiles {
     pub model: PathBuf,
     /// One JSON object per line: the settings, then an [`EpochRow`] per epoch, then [`LogLine::End`].
     pub log: PathBuf,
-    /// The last good state.
+    /// The newest state. While it has a sign of collapse, [`checkpoint::good`] has the last one without.
     pub checkpoint: PathBuf,
     /// The collapsed net, .onnx.
     pub collapsed: PathBuf,
@@ -111,7 +111,7 @@ impl<'a> Training<'a> {
             if let Some(path) = &flags.pretrained
                 && let Some(note) = net.load_pretrained(path)?
             {
-                flags.progress.note(&format!("note: {note}"));
+                flags.mode().note(&format!("note: {note}"));
             }
             if let Some(path) = &flags.init {
                 checkpoint::load(path)?.fill(&mut net, path)?;
@@ -127,18 +127,34 @@ impl<'a> Training<'a> {
         let s = &self.recipe.settings;
         let most = if self.recipe.backbone.photograph { MEASURED_PHOTOGRAPHS } else { MEASURED };
         let measured = validation.some(most, self.device)?;
+        let mut progress = Phase::new("reading images", images.count() as u64, mode);
+        let read = images.decode(|done| progress.set(done, None));
+        progress.finish();
+        read?;
+        // Before the log of an earlier run is emptied.
+        let start = if self.resumed { None } else { Some(self.measure_start(&measured)?) };
         let mut log = LogWriter::open(&self.files.log, self.resumed.then_some(self.state.log_bytes))?;
-        if !self.resumed {
-            self.log_start(&measured, &mut log)?;
+        if let Some(clean) = start {
+            self.log_start(clean, &mut log)?;
         }
         let earlier = self.state.step;
         let mut progress = Phase::new("training", s.steps, mode);
         progress.begin(s.steps, earlier);
         while self.state.step < s.steps {
+            let suspect = self.state.suspect;
             let done = self.epoch(images, &measured, &mut log, |step| progress.set(step - earlier, None));
-            if let Err(error) = done {
-                progress.finish();
-                return Err(error);
+            match done {
+                Ok(signs) if !suspect && !signs.is_empty() => progress.note(&format!(
+                    "note: a sign of collapse after step {}: {}. {} has the state before it",
+                    self.state.step,
+                    signs.join("; "),
+                    checkpoint::good(&self.files.checkpoint).display()
+                )),
+                Ok(_) => {}
+                Err(error) => {
+                    progress.finish();
+                    return Err(error);
+                }
             }
         }
         progress.finish();
@@ -146,39 +162,48 @@ impl<'a> Training<'a> {
         let clean = monitor::measure(&self.net, &measured);
         // Only a run that continued after a collapse can be collapsed here.
         let (signs, collapsed) = monitor::signs(&clean, &self.state, true);
-        let end =
-            if collapsed { format!("; the net has collapsed: {}", signs.join("; ")) } else { String::new() };
-        log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps{end}") })?;
+        let end = match (collapsed, signs.is_empty()) {
+            (true, _) => format!("; the net has collapsed: {}", signs.join("; ")),
+            (false, false) => format!("; a sign of collapse: {}", signs.join("; ")),
+            (false, true) => String::new(),
+        };
+        // A run whose log says that it is done has its model.
         export::write(&self.net, &self.files.model, s.resize, &source(s, step))?;
+        log.end(Ending::Done, step, format!("all {step} steps{end}"))?;
         Ok(format!(
-            "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), clean R@1 {:.1} %{end}\n",
+            "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), {clean}{end}\n",
             self.files.model.display(),
             step,
             s.method,
             self.state.seconds,
             100.0 * self.state.attack_seconds / self.state.seconds.max(1e-9),
-            self.state.image_steps,
-            100.0 * clean.recall
+            self.state.image_steps
         ))
     }
 
-    /// Logs the settings and the net before training, with which signs of collapse are compared later.
-    fn log_start(&mut self, measured: &LabelledImages, log: &mut LogWriter) -> Result<()> {
+    /// Measures the net before training. Error (exit code 12): its embeddings are not numbers.
+    fn measure_start(&self, measured: &LabelledImages) -> Result<CleanMeasures> {
         let clean = monitor::measure(&self.net, measured);
         if !clean.distance.is_finite() {
             return Err(Error::untrusted(
                 "the embeddings of the net at the start are not numbers: the weights it starts from are damaged",
             ));
         }
+        Ok(clean)
+    }
+
+    /// Logs the settings and the net before training, with which signs of collapse are compared later.
+    fn log_start(&mut self, clean: CleanMeasures, log: &mut LogWriter) -> Result<()> {
         self.state.first_distance = clean.distance;
         self.state.best_recall = clean.recall;
         self.state.least_loss = clean.triplet_loss;
         log.write(&LogLine::Settings(self.recipe.settings.clone()))?;
         log.write(&LogLine::Epoch(self.row(0, None, clean, None, (vec![], false), (0.0, 0.0))))?;
-        self.save(log)
+        self.save(log, false)
     }
 
-    /// Trains the batches of an epoch, and measures and writes at its end; `on_step` gets every step.
+    /// Trains the batches of an epoch, and measures and writes at its end; `on_step` gets every step. Returns
+    /// the signs of a collapse.
     ///
     /// Error (exit code 12): the net collapsed, or the loss is not a number.
     fn epoch(
@@ -187,7 +212,7 @@ impl<'a> Training<'a> {
         measured: &LabelledImages,
         log: &mut LogWriter,
         mut on_step: impl FnMut(u64),
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         let (recipe, s) = (self.recipe, &self.recipe.settings);
         let since = Instant::now();
         let epoch = self.state.step / recipe.per_epoch();
@@ -240,12 +265,8 @@ impl<'a> Training<'a> {
         if row.collapsed && s.on_collapse == OnCollapse::Stop {
             return Err(self.collapsed(log, &row)?);
         }
-        // A state with any sign of collapse is not a good one to resume from. A run that continues anyway
-        // must be able to resume.
-        if row.signs.is_empty() || s.on_collapse == OnCollapse::Continue {
-            self.save(log)?;
-        }
-        failure.map_or(Ok(()), |e| {
+        self.save(log, !row.signs.is_empty())?;
+        failure.map_or(Ok(row.signs), |e| {
             let message = format!(
                 "ERS after epoch {}: {}. --resume continues from {}; it takes another --ers-every, or none",
                 row.epoch,
@@ -311,32 +332,43 @@ impl<'a> Training<'a> {
         }
     }
 
-    fn save(&mut self, log: &LogWriter) -> Result<()> {
+    /// Saves the newest state. `suspect`: it has a sign of collapse, which may go away; in case it doesn't,
+    /// the last state without one is kept apart.
+    fn save(&mut self, log: &LogWriter, suspect: bool) -> Result<()> {
+        let path = &self.files.checkpoint;
+        if suspect && !self.state.suspect {
+            checkpoint::keep_good(path)?;
+        }
         // A checkpoint on the disk counts on the lines of the log before it.
         log.sync()?;
         self.state.log_bytes = log.bytes;
-        checkpoint::save(&self.files.checkpoint, &self.recipe.settings, &self.state, &self.net, &self.adam)
+        self.state.suspect = suspect;
+        checkpoint::save(path, &self.recipe.settings, &self.state, &self.net, &self.adam)?;
+        if suspect { Ok(()) } else { checkpoint::drop_good(path) }
     }
 
-    /// The error of a collapse. Leaves the checkpoint, and writes the collapsed net to another file for
+    /// The error of a collapse. Leaves the checkpoints, and writes the collapsed net to another file for
     /// inspection.
     fn collapsed(&self, log: &mut LogWriter, row: &EpochRow) -> Result<Error> {
         let s = &self.recipe.settings;
         let why = row.signs.join("; ");
-        let good = self.end(log, Ending::Collapsed, &why)?;
-        export::write(
-            &self.net,
-            &self.files.collapsed,
-            s.resize,
-            &format!("{}, collapsed", source(s, row.step)),
-        )?;
-        let advice = match s.progressive {
-            true => "Try a smaller --alpha or fewer --pgd-steps, or start with --init from a trained net",
-            false => "Try --progressive on, a smaller --alpha, or start with --init from a trained net",
+        let newest = &self.files.checkpoint;
+        let good = match checkpoint::good(newest) {
+            good if self.state.suspect && good.exists() => good,
+            _ => newest.clone(),
+        };
+        let from = format!("{}, collapsed", source(s, row.step));
+        export::write(&self.net, &self.files.collapsed, s.resize, &from)?;
+        let good = self.end(log, Ending::Collapsed, &why, &good)?;
+        let advice = match (&self.defence.attack, s.progressive) {
+            (None, _) if self.recipe.loss.of_triplets => "a smaller --lr, another --sampler or --loss",
+            (None, _) => "a smaller --lr or another --loss",
+            (Some(_), true) => "a smaller --alpha or fewer --pgd-steps",
+            (Some(_), false) => "--progressive on or a smaller --alpha",
         };
         Ok(Error::untrusted(format!(
             "the net collapsed by epoch {} (step {}): {why}. {good} (`audit-train export` makes a model of it); the collapsed net is \
-             {}. {advice}",
+             {}. Try {advice}, or start with --init from a trained net. --resume --on-collapse continue trains on",
             row.epoch,
             row.step,
             self.files.collapsed.display()
@@ -345,16 +377,15 @@ impl<'a> Training<'a> {
 
     /// The error of a loss or an embedding that is not a number.
     fn not_a_number(&self, log: &mut LogWriter, why: String) -> Result<Error> {
-        let good = self.end(log, Ending::NotANumber, &why)?;
+        let good = self.end(log, Ending::NotANumber, &why, &self.files.checkpoint)?;
         Ok(Error::untrusted(format!("{why}. {good}. Try a smaller --lr than {}", self.recipe.settings.lr)))
     }
 
     /// Logs the end, and returns the place of the last good state, for the user.
-    fn end(&self, log: &mut LogWriter, how: Ending, why: &str) -> Result<String> {
-        log.write(&LogLine::End { how, step: self.state.step, why: why.into() })?;
-        let path = &self.files.checkpoint;
-        let good = checkpoint::load(path)?.state.step;
-        Ok(format!("The last good state, after {good} steps, is in {}", path.display()))
+    fn end(&self, log: &mut LogWriter, how: Ending, why: &str, good: &Path) -> Result<String> {
+        log.end(how, self.state.step, why.into())?;
+        let step = checkpoint::load(good)?.state.step;
+        Ok(format!("The last good state, after {step} steps, is in {}", good.display()))
     }
 }
 

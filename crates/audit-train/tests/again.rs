@@ -102,6 +102,22 @@ fn an_unfinished_run_is_not_replaced() {
 }
 
 #[test]
+fn a_run_has_its_model_before_its_log_says_that_it_is_done() {
+    let stage = Stage::new();
+    // The name of the model is taken.
+    fs::create_dir(&stage.out).unwrap();
+    let e = stage.train("").unwrap_err();
+    assert_eq!(e.exit, Exit::Internal, "{e}");
+    let lines = log::read(&stage.out.with_extension("jsonl")).unwrap();
+    assert!(matches!(lines.last(), Some(LogLine::Epoch(_))), "{lines:?}");
+    // So the training isn't lost.
+    stage.refused("", "is of an unfinished run, after 10 of 10 steps. Add --resume to continue it");
+    fs::remove_dir(&stage.out).unwrap();
+    stage.train("--resume").unwrap();
+    assert!(stage.out.is_file());
+}
+
+#[test]
 fn a_run_without_its_log_is_not_told_to_resume() {
     let stage = Stage::new();
     stage.train("").unwrap();
@@ -161,6 +177,47 @@ fn a_closed_stderr_changes_no_exit_code() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_audit-train"));
     let ended = program.args(["report", "nowhere.jsonl", "-o", "page.html"]).stderr(writer).status().unwrap();
     assert_eq!(ended.code(), Some(Exit::Usage as i32));
+}
+
+/// What the program prints on stderr for this stage.
+fn stderr(stage: &Stage, more: &str) -> String {
+    let line = format!("--threads 1 {} {more}", stage.line);
+    let ended = Command::new(env!("CARGO_BIN_EXE_audit-train")).args(words(&line)).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn quiet_prints_no_notes_either() {
+    let stage = Stage::new();
+    let small = "--check --image-cache 1K";
+    assert!(stderr(&stage, small).contains("note: 80 decoded images take about"));
+    for quiet in ["-q", "--progress none"] {
+        assert_eq!(stderr(&stage, &format!("{small} {quiet}")), "", "{quiet}");
+    }
+}
+
+#[test]
+fn photographs_for_a_net_of_characters_get_a_note() {
+    let mut stage = Stage::new();
+    assert!(!stderr(&stage, "--check").contains("grey images"), "of characters");
+    let photographs = stage.folder.path().join("photographs");
+    Dataset::generated(5, 10, 8).export(&photographs, &Preparation::new(3, 150, 200)).unwrap();
+    stage.line = format!("none --data {photographs:?} --out {:?} --batch 16", stage.out);
+    let said = stderr(&stage, "--check");
+    assert!(said.contains("has 200 × 150 pixels, and the net takes grey images of 28 pixels"), "{said}");
+}
+
+#[test]
+fn files_that_are_not_trained_on_are_named() {
+    let stage = Stage::new();
+    let class = stage.folder.path().join("images10/class03");
+    fs::create_dir(class.join("more")).unwrap();
+    fs::write(class.join("photo.heic"), "").unwrap();
+    let said = stderr(&stage, "--check");
+    assert!(said.contains("2 files or folders beside the images were left out: "), "{said}");
+    assert!(said.contains("photo.heic") && said.contains("is not read"), "{said}");
 }
 
 /// Its audits are of nets that nobody audits again.

@@ -293,6 +293,16 @@ fn the_destination_of_lga() {
 /// HM's boosted destination g_B. The sampler `hardest` finds the same triplets twice, so that the target of
 /// each is its own hardness plus ξ, at which it stops, up to the last step.
 #[test]
+fn the_margin_of_a_semihard_destination_is_a_choice() {
+    let of = |words: &str| recipe(&format!("hm --sampler random {words} --batch 16"), 100);
+    let s =
+        of("--destination semihard --eta 0.1 --eta-schedule on").unwrap_or_else(|e| panic!("{e}")).settings;
+    assert_eq!((s.eta, s.eta_scheduled), (0.1, true));
+    assert!(of("--destination semihard+0.1 --eta 0.1").is_ok());
+    assert!(of("--destination softhard --eta 0.1").is_err() && of("--eta 0.1").is_err());
+}
+
+#[test]
 fn a_destination_is_boosted() {
     for (text, name, expected) in [
         ("semihard+0.1", "semihard", 0.1),

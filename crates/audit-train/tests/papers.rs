@@ -199,6 +199,36 @@ fn training_batch_norm_is_no_shift() {
     assert!(seen.shift < 1e-3, "an attack of 1e-7 moves nothing: {seen:?}");
 }
 
+/// As in robrank, which embeds both in training mode.
+#[test]
+fn the_running_statistics_of_est_are_of_clean_and_of_moved_images() {
+    let words = "est --backbone resnet18 --norms train --eps 0.0000001 --alpha 0.0000001 --pgd-steps 1";
+    let mut est = Batch::new(words, 4);
+    est.update();
+    let once = Batch::new(words, 4);
+    drop(tch::no_grad(|| once.net.unit(&once.net.weights, &once.images, Norms::Train)));
+    let [two, one] = [&est, &once].map(|batch| batch.net.weights["bn1.running_mean"].detach());
+    // From 0 with a momentum of 0.1, on images that hardly differ.
+    let scale = number(&one.abs().max());
+    assert!(scale > 1e-3, "{scale}");
+    assert!(number(&(two - one * 1.9).abs().max()) < 1e-3 * scale);
+}
+
+/// robrank's noise of −1, 0 or 1 times 1e-7 per coordinate, not the same direction for all images.
+#[test]
+fn the_first_step_of_a_shift_has_a_direction_for_each_image() {
+    let mut batch = Batch::new("est", 16);
+    let step = batch.step(0.5);
+    let clean = step.clean();
+    let noise = (step.beside(&clean) - &clean) * 1e7;
+    let rows: Vec<Vec<f32>> = (0..16).map(|i| Vec::<f32>::try_from(noise.get(i)).unwrap()).collect();
+    let signs: Vec<Vec<i32>> =
+        rows.iter().map(|row| row.iter().map(|value| value.round() as i32).collect()).collect();
+    assert!([-1, 0, 1].iter().all(|sign| signs[0].contains(sign)), "{:?}", signs[0]);
+    assert!(signs.iter().flatten().all(|sign| sign.abs() <= 1) && signs[0] != signs[1]);
+    assert!(step.beside(&clean) == step.beside(&clean), "the same in a resumed run");
+}
+
 // Fault 10.
 #[test]
 fn the_first_step_of_anp_does_not_follow_rounding() {

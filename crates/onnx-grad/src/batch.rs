@@ -29,6 +29,7 @@ pub fn free(graphs: [&Graph; 2], batches: [i64; 2], input: &str) -> Result<Graph
         renamed: HashMap::new(),
         computed: HashMap::new(),
         size: None,
+        prefix: a.free_prefix("batch"),
         nodes: vec![],
         constants: vec![],
     };
@@ -80,6 +81,8 @@ struct Freeing<'a> {
     computed: HashMap<[&'a str; 2], String>,
     /// The batch size, a scalar, if a node has needed it.
     size: Option<String>,
+    /// Prefix of the names of new values.
+    prefix: String,
     /// Nodes that compute values from the batch size.
     nodes: Vec<Node>,
     constants: Vec<(String, Tensor)>,
@@ -233,7 +236,7 @@ impl<'a> Freeing<'a> {
     }
 
     fn push_with(&mut self, op: &str, inputs: &[&str], attr: Option<(&str, i64)>) -> String {
-        let out = format!("batch/{op}_{}", self.nodes.len());
+        let out = format!("{}{op}_{}", self.prefix, self.nodes.len());
         let node = Node::new(op, inputs, &out);
         self.nodes.push(attr.into_iter().fold(node, |node, (name, value)| node.with(name, value)));
         out
@@ -243,7 +246,7 @@ impl<'a> Freeing<'a> {
         if let Some((name, _)) = self.constants.iter().find(|(_, c)| c == &t) {
             return name.clone();
         }
-        let name = format!("batch/const_{}", self.constants.len());
+        let name = format!("{}const_{}", self.prefix, self.constants.len());
         self.constants.push((name.clone(), t));
         name
     }
@@ -297,6 +300,20 @@ mod tests {
         let computed = ["Shape", "Squeeze", "Mul", "Add", "Mul", "Add", "Tile", "Mul", "Add", "Tile"];
         assert_eq!(ops, [&computed[..], &["Reshape", "Add", "MatMul", "Cast", "Add"]].concat());
         assert!(!free.constants.contains_key("rows") && free.constants.contains_key("w"));
+    }
+
+    /// A file that `audit grad` wrote has such names.
+    #[test]
+    fn names_of_the_graph_are_not_given_again() {
+        let graphs = [11, 13].map(|n| {
+            let mut g = graph(n, |_| 1.0);
+            g.nodes[2].inputs[1] = "batch/const_0".into();
+            let w = g.constants.remove("w").unwrap();
+            g.constants.insert("batch/const_0".into(), w);
+            g
+        });
+        let free = free([&graphs[0], &graphs[1]], [11, 13], "x").unwrap();
+        assert_eq!(free.constants["batch/const_0"].to_f32s(), Some(vec![3.0, 4.0]));
     }
 
     #[test]

@@ -32,7 +32,11 @@ pub struct Lab {
 }
 
 /// Extensions of the files of a model.
-const EXTENSIONS: [&str; 5] = ["onnx", "collapsed.onnx", "checkpoint", "jsonl", "json"];
+const EXTENSIONS: [&str; 7] =
+    ["onnx", "collapsed.onnx", "diverged.onnx", "checkpoint", "good.checkpoint", "jsonl", "json"];
+/// Extensions of the model of a run, and how it ended.
+const ENDINGS: [(&str, &str); 3] =
+    [("onnx", "done"), ("collapsed.onnx", "collapsed"), ("diverged.onnx", "diverged")];
 
 impl Lab {
     /// Refuses flags of these models that a training would refuse, before one is made (exit code 2).
@@ -128,22 +132,28 @@ impl Lab {
         if report.is_file() {
             return Ok("done before".into());
         }
-        let (model, collapsed) = (with("onnx"), with("collapsed.onnx"));
-        if !model.is_file() && !collapsed.is_file() {
-            if with("checkpoint").is_file() {
+        let made = || ENDINGS.into_iter().find(|(extension, _)| with(extension).is_file());
+        if made().is_none() {
+            let checkpoint = with("checkpoint");
+            if checkpoint.is_file() {
                 words.push("--resume".into());
             }
             child(&self.trainer, &words, &[0, 12]).map_err(|e| self.refused(e, &spec.name))?;
+            if made().is_none() && checkpoint.is_file() {
+                // Its loss was not a number, and would be again. The other rows don't depend on it.
+                let mut words = vec!["export".into(), path_text(&checkpoint)];
+                words.extend(["--out".into(), path_text(&with("diverged.onnx"))]);
+                child(&self.trainer, &words, &[0])?;
+            }
         }
-        let model = if model.is_file() { model } else { collapsed };
-        if !model.is_file() {
+        let Some((extension, outcome)) = made() else {
             return Err(Error::internal(format!(
                 "{} seed {seed} left no model; its log is {}",
                 spec.name,
                 with("jsonl").display()
             )));
-        }
-        let outcome = if model == with("onnx") { "done" } else { "collapsed" };
+        };
+        let model = with(extension);
         let mut words = vec![path_text(&model), "-o".into(), path_text(&report)];
         words.extend(audit);
         child(&self.audit, &words, &[0]).map_err(|e| self.refused(e, &spec.name))?;
@@ -271,5 +281,52 @@ mod tests {
         let calls = fs::read_to_string(calls).unwrap();
         assert_eq!(calls.lines().count(), 2, "{calls}");
         assert!(calls.lines().all(|call| call.contains("--seed 3") && call.ends_with(" --check")), "{calls}");
+    }
+
+    /// A trainer whose loss is never a number: it leaves a checkpoint, which it exports. An auditor.
+    #[test]
+    fn a_run_that_diverges_is_audited_as_it_was_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let [trainer, audit, calls] = ["trainer", "auditor", "calls"].map(|name| folder.path().join(name));
+        let find = |key: &str| format!("while [ \"$1\" != {key} ]; do shift; done; out=$2\n");
+        let begin = format!("#!/bin/sh\nset -e\necho \"$@\" >> {}\nfirst=$1\n", calls.display());
+        let train =
+            "case $first in export) echo x > $out;; *) echo x > ${out%.onnx}.checkpoint; exit 12;; esac\n";
+        for (path, script) in [
+            (&trainer, format!("{begin}{}{train}", find("--out"))),
+            (&audit, format!("{begin}{}echo x > $out\n", find("-o"))),
+        ] {
+            write(path, &script).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let lab = Lab {
+            trainer,
+            audit,
+            train: "train".into(),
+            test: "test".into(),
+            audit_words: Vec::new(),
+            seeds: vec![0],
+            jobs: 1,
+            threads: 1,
+            work: folder.path().into(),
+            for_all: String::new(),
+            began: Instant::now(),
+        };
+        let spec = Spec {
+            name: "hm".into(),
+            family: "hm".into(),
+            point: String::new(),
+            main: true,
+            words: vec!["hm".into()],
+            from: None,
+        };
+        lab.make_all(std::slice::from_ref(&spec)).unwrap();
+        let made = fs::read_to_string(&calls).unwrap();
+        let made: Vec<&str> = made.lines().collect();
+        assert!(made.len() == 3 && made[0].starts_with("hm "), "{made:?}");
+        assert!(made[1].starts_with("export ") && made[1].ends_with("hm-0.diverged.onnx"), "{made:?}");
+        assert!(made[2].contains("hm-0.diverged.onnx -o "), "{made:?}");
+        lab.make_all(&[spec]).unwrap();
+        assert_eq!(fs::read_to_string(&calls).unwrap().lines().count(), 3, "it is not trained again");
     }
 }

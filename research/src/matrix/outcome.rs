@@ -23,8 +23,11 @@ pub struct SeedResult {
     pub scores: AuditScores,
     pub image_steps: f64,
     pub seconds: f64,
-    /// The step of the collapse, if it collapsed.
+    /// The step of the collapse, or at which the loss was not a number; `None` if it was trained to its end
+    /// without. Other runs are left out of comparisons.
     pub collapsed: Option<u64>,
+    /// Whether the loss was not a number. The scores are of the last state before that.
+    pub diverged: bool,
 }
 
 /// The numbers of a model's report.
@@ -101,7 +104,7 @@ impl AuditScores {
 impl SeedResult {
     /// Reads `stem`.jsonl and `stem`.json.
     pub fn read(stem: &str) -> Result<SeedResult> {
-        let rows = read_log(Path::new(&format!("{stem}.jsonl")))?;
+        let (rows, diverged) = read_log(Path::new(&format!("{stem}.jsonl")))?;
         let report = Report::load(Path::new(&format!("{stem}.json")))?;
         let last = &rows[rows.len() - 1];
         Ok(SeedResult {
@@ -109,7 +112,8 @@ impl SeedResult {
             scores: AuditScores::of(&report),
             image_steps: last.image_steps as f64,
             seconds: last.seconds,
-            collapsed: rows.iter().find(|r| r.collapsed).map(|r| r.step),
+            collapsed: rows.iter().find(|r| r.collapsed).map(|r| r.step).or(diverged),
+            diverged: diverged.is_some(),
         })
     }
 }
@@ -118,6 +122,13 @@ impl SeedResult {
 #[derive(Deserialize)]
 struct LogLine {
     epoch: Option<EpochRow>,
+    end: Option<End>,
+}
+
+#[derive(Deserialize)]
+struct End {
+    how: String,
+    step: u64,
 }
 
 #[derive(Deserialize)]
@@ -134,20 +145,22 @@ struct Clean {
     distance: f64,
 }
 
-/// The epochs of a log, at least one. Exit code 2 if it is no log or has no epoch.
-fn read_log(path: &Path) -> Result<Vec<EpochRow>> {
+/// The epochs of a log, at least one, and the step after which the loss was not a number, if it was none. Exit
+/// code 2 if it is no log or has no epoch.
+fn read_log(path: &Path) -> Result<(Vec<EpochRow>, Option<u64>)> {
     let shown = path.display();
     let text =
         fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read the log {shown}: {e}")))?;
     let wrong = |i: usize, e| format!("{shown}, line {}: not a line of audit-train's log: {e}", i + 1);
-    let lines = text.lines().enumerate();
-    let epoch = |(i, line)| {
-        serde_json::from_str(line).map(|l: LogLine| l.epoch).map_err(|e| Error::usage(wrong(i, e)))
-    };
-    let rows: Vec<EpochRow> = lines.map(epoch).filter_map(Result::transpose).collect::<Result<_>>()?;
+    let (mut rows, mut diverged) = (vec![], None);
+    for (i, line) in text.lines().enumerate() {
+        let line: LogLine = serde_json::from_str(line).map_err(|e| Error::usage(wrong(i, e)))?;
+        rows.extend(line.epoch);
+        diverged = diverged.or(line.end.filter(|end| end.how == "not-a-number").map(|end| end.step));
+    }
     match rows.is_empty() {
         true => Err(Error::usage(format!("{shown} holds no epoch yet"))),
-        false => Ok(rows),
+        false => Ok((rows, diverged)),
     }
 }
 
@@ -161,6 +174,7 @@ pub fn made_up(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> Tr
         image_steps: 1e6,
         seconds: 60.0,
         collapsed,
+        diverged: false,
     };
     let spec = Spec {
         name: name.into(),
@@ -171,4 +185,29 @@ pub fn made_up(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> Tr
         from: None,
     };
     TrainedModel { spec, runs: runs.iter().map(run).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::page::Models;
+
+    #[test]
+    fn a_loss_that_is_not_a_number_is_no_finished_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.jsonl");
+        let row =
+            r#"{"epoch":{"step":7,"clean":{"distance":1.5},"image_steps":2,"seconds":6,"collapsed":false}}"#;
+        for (how, expected) in [("done", None), ("not-a-number", Some(9))] {
+            let end = format!(r#"{{"end":{{"how":"{how}","step":9,"why":""}}}}"#);
+            fs::write(&path, format!("{row}\n{end}\n")).unwrap();
+            let (rows, diverged) = read_log(&path).unwrap();
+            assert_eq!((rows.len(), diverged), (1, expected), "{how}");
+        }
+        let mut model = made_up("hm", "hm", &[(50.0, 30.0, None), (50.0, 30.0, Some(9))]);
+        model.runs[1].diverged = true;
+        let page = Models(&[model]).table();
+        assert!(page.contains("| **1 of 2**, step 9: loss not a number |"), "{page}");
+        assert!(page.contains(" So is a run whose loss was not a number;"), "{page}");
+    }
 }

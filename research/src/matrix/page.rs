@@ -74,8 +74,12 @@ impl Models<'_> {
         let mut out = String::from(
             "## The models\n\nR@1 is clean, in per cent; d̄ the mean distance of clean embeddings. Resistances per trial, 0–100. \
              *Robust R@1* is under the strong search, in per cent of its sample of queries. A \
-             collapsed net is no model whatever its score, and is left out of all comparisons.\n\n",
+             collapsed net is no model whatever its score, and is left out of all comparisons.",
         );
+        if self.0.iter().flat_map(|m| &m.runs).any(|run| run.diverged) {
+            out += " So is a run whose loss was not a number; its last state before that was audited.";
+        }
+        out += "\n\n";
         let terms = names(self.0, |r| &r.scores.terms, |(term, _)| term);
         let heads: String = terms.iter().map(|term| format!("{term} | ")).collect();
         out += &format!(
@@ -95,8 +99,11 @@ impl Models<'_> {
                 }
             };
             let resistances: String = terms.iter().map(resistance).collect();
-            let steps: Vec<String> =
-                m.runs.iter().filter_map(|r| r.collapsed).map(|s| s.to_string()).collect();
+            let step = |r: &SeedResult| {
+                let step = r.collapsed?.to_string();
+                Some(if r.diverged { format!("{step}: loss not a number") } else { step })
+            };
+            let steps: Vec<String> = m.runs.iter().filter_map(step).collect();
             let collapsed = match steps.is_empty() {
                 true => "no".into(),
                 false => format!("**{} of {}**, step {}", steps.len(), m.runs.len(), steps.join(", ")),

@@ -1,6 +1,8 @@
 //! The goal of the attacked file: to find another item in a gallery, or to be accepted or refused as a
 //! person.
 
+use crate::data::Dataset;
+use crate::error::{did_you_mean, shortened};
 use crate::record::{Form, Metric, Outcome, Role};
 use crate::space::Gallery;
 use crate::threat::objective::r1::R1;
@@ -11,13 +13,17 @@ use crate::{Error, Result};
 use ndarray::Array2;
 use std::path::{Path, PathBuf};
 
+/// Classes that an error names.
+const SHOWN_CLASSES: usize = 8;
+
 /// Images of a search that are shown.
 const NEAREST: usize = 5;
 
 /// What the attacked file should achieve.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wish {
-    /// An image of another class is nearest than without an attack; without classes another image.
+    /// An image is nearest whose class is neither that of the clean answer nor the photograph's own; without
+    /// classes another image.
     OtherClass,
     /// An image of this class, or this image, is nearest.
     Find(String),
@@ -90,8 +96,8 @@ pub(super) struct Goal {
 
 /// The items that the file may find.
 enum Target {
-    /// Any class but this one.
-    NotClass(usize),
+    /// Any class but these.
+    NotClasses(Vec<usize>),
     /// Any image but these.
     NotImages(Vec<usize>),
     Class(usize),
@@ -103,8 +109,9 @@ impl Target {
     /// photograph's is nearest.
     fn label(&self, all: &Gallery, item: Option<usize>) -> usize {
         match (self, item) {
-            (Target::NotClass(class), None) => *class,
-            (Target::NotClass(_), Some(i)) => all.labels[i],
+            (Target::NotClasses(kept), None) => kept[0],
+            (Target::NotClasses(kept), Some(i)) if kept.contains(&all.labels[i]) => kept[0],
+            (Target::NotClasses(_), Some(i)) => all.labels[i],
             (Target::NotImages(same), Some(i)) => usize::from(!same.contains(&i)),
             (_, None) => 0,
             (Target::Class(class), Some(i)) => usize::from(all.labels[i] == *class),
@@ -115,8 +122,8 @@ impl Target {
 
 impl Goal {
     /// The image that is nearest in `all` without `itself` is to be one of those that `find` names. Errors
-    /// (exit code 2): `find` names no class and no image of the gallery, the photograph itself, or what is
-    /// found already. `classes` are the names of the classes, if there are any.
+    /// (exit code 2): `find` names an image that can't be read, the photograph itself, or what is found
+    /// already. `classes` are the names of the classes, if there are any.
     pub fn search(
         find: Option<&str>,
         (all, itself): (&Gallery, Option<usize>),
@@ -136,8 +143,8 @@ impl Goal {
         if !(0..query).any(|i| gallery.labels[i] != gallery.labels[query]) {
             return Err(Error::usage(match classes {
                 Some(classes) => format!(
-                    "all images of the gallery but the photograph itself have class `{}`: no other can be found",
-                    classes[all.labels[first]]
+                    "all images of the gallery but the photograph itself have class {}: no other can be found",
+                    in_words(&answers(all, itself, first), classes, " or ")
                 ),
                 None => format!(
                     "all images of the gallery but the photograph itself are near copies of `{}`: no other can be found",
@@ -220,8 +227,39 @@ impl Nearest {
     }
 }
 
-/// What `find` names, in words and as items of the gallery; `None` is any other class than that of `first`,
-/// which is found without an attack.
+/// The classes of the clean answer `first` and, if it is another, of the photograph itself, where the gallery
+/// or the queries have it. A search that finds either is not brought to fail by the attack.
+fn answers(all: &Gallery, itself: Option<usize>, first: usize) -> Vec<usize> {
+    let found = all.labels[first];
+    let own = itself.map(|i| all.labels[i]).filter(|own| *own != found);
+    std::iter::once(found).chain(own).collect()
+}
+
+/// The names of these classes.
+fn in_words(labels: &[usize], classes: &[String], separator: &str) -> String {
+    let names: Vec<String> = labels.iter().map(|&label| format!("`{}`", classes[label])).collect();
+    names.join(separator)
+}
+
+/// Refuses a name that no class and no image of the data set has (exit code 2), before anything is embedded.
+pub(super) fn refuse_unknown(find: &str, dataset: &Dataset) -> Result<()> {
+    let classes: &[String] = if dataset.classless { &[] } else { &dataset.classes };
+    if classes.iter().any(|class| class == find) || dataset.items.iter().any(|item| item.id == find) {
+        return Ok(());
+    }
+    let example = dataset.items.first().map_or("", |item| item.id.as_str());
+    Err(Error::usage(match classes {
+        [] => format!("--find {find}: no image of the gallery has this name. They are named as {example}"),
+        _ => format!(
+            "--find {find}: no class and no image of the gallery has this name{}. Classes are {}; an image is named as {example}",
+            did_you_mean(find, classes),
+            shortened(classes, SHOWN_CLASSES)
+        ),
+    }))
+}
+
+/// What `find` names, in words and as items of the gallery; `None` is any class but those of [`answers`].
+/// `first` is found without an attack.
 fn target(
     find: Option<&str>,
     (all, itself): (&Gallery, Option<usize>),
@@ -231,9 +269,11 @@ fn target(
     let others = || (0..all.len()).filter(|&i| Some(i) != itself);
     let class_of_first = classes.map(|classes| &classes[all.labels[first]]);
     let Some(name) = find else {
-        return Ok(match class_of_first {
-            Some(class) => {
-                (format!("finds another class than `{class}`"), Target::NotClass(all.labels[first]))
+        return Ok(match classes {
+            Some(classes) => {
+                let kept = answers(all, itself, first);
+                let words = format!("finds another class than {}", in_words(&kept, classes, " and "));
+                (words, Target::NotClasses(kept))
             }
             None => (
                 format!("finds another image than `{}`", all.ids[first]),
@@ -252,21 +292,8 @@ fn target(
         }
         return Ok((format!("finds class `{name}`"), Target::Class(class)));
     }
-    let Some(image) = all.find(name) else {
-        let Some(classes) = classes else {
-            return refused(&format!(
-                "no image of the gallery has this name. They are named as {}",
-                all.ids[0]
-            ));
-        };
-        let some: Vec<&str> = classes.iter().take(5).map(String::as_str).collect();
-        return refused(&format!(
-            "no class and no image of the gallery has this name. Classes are {}{}; an image is named as {}",
-            some.join(", "),
-            if classes.len() > some.len() { " and others" } else { "" },
-            all.ids[0]
-        ));
-    };
+    // Only images that can't be read are in the data set and not here.
+    let Some(image) = all.find(name) else { return refused("this image can't be read. Name another") };
     match others().any(|i| i == image) {
         false if Some(image) == itself => refused("this image is the photograph itself. Name another"),
         false => refused("this image is a query, and not in the gallery. Name another"),

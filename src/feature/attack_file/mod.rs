@@ -14,10 +14,11 @@ use crate::pipeline::open::{Opened, Purpose, Subject};
 use crate::pipeline::settings::{self, Settings};
 use crate::progress::Phase;
 use crate::record::{Acceptance, Finding, Metric, Severity, Space, Warning};
+use crate::report::terminal::wrap;
 use crate::report::{Destination, by_extension};
 use crate::request::Request;
 use crate::space::Gallery;
-use crate::threat::{CleanImage, Event, Others, Plan, Strong};
+use crate::threat::{CleanImage, Event, Others, Plan, Room, Strong};
 use crate::{Error, Exit, Result, interrupt};
 use goal::{Comparison, Goal, Point};
 use sha2::{Digest, Sha256};
@@ -58,6 +59,8 @@ pub struct AttackedFile {
     pub eps: u32,
     /// Result for the photograph.
     pub clean: Found,
+    /// The photograph's own class in the gallery, if the clean search finds another.
+    pub wrong: Option<String>,
     /// The file; `None` if there is none.
     pub attacked: Option<Attacked>,
 }
@@ -97,6 +100,9 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let Settings { suite, card, .. } = Settings::settle(request)?;
     let acceptance = suite.threshold;
     let mut opened = Opened::new(request, suite, card, Purpose::Attacks)?;
+    if let Wish::Find(name) = &attack.wish {
+        goal::refuse_unknown(name, &opened.subject.dataset)?;
+    }
     let stated = acceptance.map(|stated| stated.distance(opened.subject.metric)).transpose()?.flatten();
     let eps = whole_levels(opened.setup.plan.eps)?;
 
@@ -128,13 +134,14 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     };
     let warnings: Vec<Warning> = findings.into_iter().filter_map(Finding::warning).collect();
     let serious = || warnings.iter().filter(|warning| warning.severity >= Severity::Warning);
-    serious().for_each(|warning| request.progress.warn(&format!("[{}] {}", warning.id, warning.text)));
+    let said = |warning: &Warning| wrap(&format!("[{}] {}", warning.id, warning.text));
+    serious().for_each(|warning| request.progress.warn(&said(warning)));
     let threshold = stated.or(images.as_ref().map(|(context, _)| context.threshold)).unwrap_or(f64::NAN);
-    let (goal, system) = match (&comparison, &reference) {
+    let (goal, system, own) = match (&comparison, &reference) {
         (Some(comparison), Some(pixels)) => {
             let raw: Vec<f32> = subject.model.embed(&pixels.data)?.iter().copied().collect();
             let goal = Goal::comparison(comparison, &raw, subject.metric, threshold, &point)?;
-            (goal, decided_by(comparison, &subject, threshold, acceptance))
+            (goal, decided_by(comparison, &subject, threshold, acceptance), None)
         }
         _ => {
             let all = images.as_ref().map(|(context, _)| &context.gallery);
@@ -147,7 +154,8 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
             let names = (!subject.dataset.classless).then_some(&subject.dataset.classes[..]);
             let goal = Goal::search(find, (all, itself), names, &point, request.seed)?;
             let searched = searched(request, &subject, goal.context.gallery.len());
-            (goal, vec![("gallery", searched)])
+            let own = names.zip(itself).map(|(names, i)| names[all.labels[i]].clone());
+            (goal, vec![("gallery", searched)], own)
         }
     };
 
@@ -162,6 +170,8 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let as_file = Arc::new(resampling.clone().through_jpeg(attack.jpeg));
     let image = search(request, &mut subject.model, &goal, &plan, (&photograph, &as_file))?;
     let clean = goal.found(&raw);
+    let class = clean.nearest.first().and_then(|first| first.class.as_ref());
+    let wrong = own.filter(|own| class.is_some_and(|class| class != own));
     let result = |attacked: Option<Attacked>| AttackedFile {
         attack: attack.clone(),
         goal: goal.words.clone(),
@@ -170,6 +180,7 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
         metric: subject.metric,
         eps,
         clean,
+        wrong,
         attacked,
     };
     let Some(image) = image else { return Ok(result(None)) };
@@ -385,7 +396,10 @@ fn search(
 ) -> Result<Option<Vec<f32>>> {
     let Goal { context, trial, .. } = goal;
     let mut phase = Phase::new("attack", 0, request.progress);
-    phase.begin(plan.most_work(trial.objective) as u64, 0);
+    phase.begin(plan.work(trial.objective) as u64, 0);
+    let room = Room::of(model);
+    // Each is expected until it was not enough.
+    let enough = [plan.first_passes(trial.objective, room), plan.usual_passes(trial.objective, 1, room)];
     let images = |item: usize| match item == trial.query {
         true => Ok(CleanImage { data: photograph.data.clone(), resampling: Some(resampling.clone()) }),
         false => Err(Error::internal("the attack on a file reads no other image")),
@@ -405,11 +419,13 @@ fn search(
         let mut workers = model.passes_for_search();
         strong.run(&mut workers, &mut |event| {
             match event {
-                Event::Step { done, passes, .. } => {
-                    phase.advance(done as u64, [passes.made, passes.left], None);
+                Event::Step { passes, .. } => {
+                    let expected = enough.into_iter().find(|all| *all >= passes.made);
+                    phase.expect(expected.unwrap_or(passes.made + passes.left), None);
+                    phase.advance([passes.made, passes.left], None);
                     end = interrupt::check("");
                 }
-                Event::Further(_) => (),
+                Event::Further(_) | Event::Broken(_) => (),
                 Event::Done(_, outcome, evidence) => {
                     let reached = outcome.members.iter().flatten().any(|member| member.reached);
                     found = reached.then(|| evidence.image.clone());

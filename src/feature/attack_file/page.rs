@@ -64,6 +64,7 @@ fn summary(result: &AttackedFile, attacked: &Attacked, shown: &Shown) -> Markup 
         section.card.banner.fail {
             strong { (result.attack.image().map_or("The attacked photograph".into(), |file| file.display().to_string())) " " (part(goal)) "." }
             p.note { (allowed) }
+            @if let Some(note) = result.already_wrong() { p.note { (sentence(&note)) "." } }
         }
         @if !shown.warnings.is_empty() {
             section.card { @for warning in &shown.warnings {

@@ -14,6 +14,7 @@ impl AttackedFile {
         };
         system.iter().for_each(|(what, text)| line(what, text));
         line("clean", &self.result(clean));
+        self.already_wrong().into_iter().for_each(|note| line("note", &note));
         let Some(attacked) = attacked else {
             let files = attack.files.iter().filter(|file| file.exists());
             let earlier: String =
@@ -50,6 +51,12 @@ impl AttackedFile {
                 format!("{}{class}, distance {:.4}", first.id, first.distance)
             }
         }
+    }
+
+    /// That the search is wrong without an attack, if the gallery says so.
+    pub(super) fn already_wrong(&self) -> Option<String> {
+        let class = self.wrong.as_ref()?;
+        Some(format!("the photograph is of class `{class}`: the search is wrong without an attack"))
     }
 
     /// The attacked file by its name, if it has one.

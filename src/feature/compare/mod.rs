@@ -19,6 +19,7 @@ use crate::pipeline::settings::{self, Settings, refuse_file_space};
 use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
 use crate::report::Output;
+use crate::report::terminal::wrap;
 use crate::request::Request;
 use crate::shards::journal::Journals;
 use crate::suite::Suite;
@@ -38,13 +39,18 @@ pub fn run(models: [&Path; 2], request: &Request) -> Result<(Comparison, Option<
     let of_model = |path: &Path| Request { model: path.into(), ..audits.request.clone() };
     let [first, second] = models.map(of_model);
 
+    let data = if request.images.data.is_none() { ". No --data, so both get generated images" } else { "" };
+    request.progress.note(&wrap(&format!(
+        "both models are attacked, and the attacks on each are made again for the other: about twice what their plans say{data}"
+    )));
+
     // Both models on the same images, and the trials of the first on both.
     let opened = |request: &Request| {
         let Settings { suite, card, .. } = Settings::settle(request)?;
         refuse_strong_suite(&suite)?;
         refuse_several_models(&suite.name, &suite.corruptions)?;
         refuse_file_space(&suite, "a comparison measures images that one model takes on the other")?;
-        Opened::new(request, suite, card, Purpose::Checks)
+        Opened::new(request, suite, card, Purpose::Comparison)
     };
     let (a, b) = (opened(&first)?, opened(&second)?);
     refuse_other_input(&names, [&a.subject, &b.subject])?;

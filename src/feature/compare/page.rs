@@ -64,8 +64,9 @@ fn against(comparison: &Comparison, entry: &ComparedModel, base: &str) -> Markup
             details { summary { "Resistances, the worst classes and groups, and clean retrieval" } (rows_of(comparison, &others)) }
         }
     };
-    let lead = "Right of the middle is better. The band is the 95 % interval of the difference; if it includes the middle, there is no \
-                significant difference.";
+    let lead = "Right of the middle is better. Each line spans the range of its metric, from the largest possible loss to the largest \
+                possible gain. The band is the 95 % interval of the difference; if it includes the middle, there is no significant \
+                difference.";
     section(&format!("{} against {base}", entry.model), lead, table)
 }
 
@@ -84,7 +85,7 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
                     @let [value, base, change, _] = cells(comparison, row);
                     @let class = match row.direction { 1 => "pass", -1 => "failed", _ => "quiet" };
                     tr {
-                        td.attack { b { (row_name(row)) } }
+                        td.attack { b { (row_name(row)) } @if !row.metric.label.is_empty() { span { (row.metric.label) } } }
                         td.plot { (plot(row)) }
                         td.n data-name=(ROW_HEADS[0]) { @if row.void { s { (value) } } @else { b { (value) } } }
                         td.n data-name=(ROW_HEADS[1]) { (base) }

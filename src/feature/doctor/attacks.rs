@@ -15,7 +15,7 @@ use crate::progress::Phase;
 use crate::record::{Finding, Masking, Outcome};
 use crate::request::Request;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Passes, Room, Selection};
+use crate::threat::{self, Passes, Room, Selection, Trial};
 use crate::{Error, Result, interrupt};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -54,14 +54,16 @@ pub fn attacks(
         true => strong_sample(request, embedded, chosen, usual)?,
         false => Selection::default(),
     };
+    let strong = foresee(embedded, &chosen.selection.trials)?;
     let Embedded { subject: Subject { model, speed, .. }, setup: Setup { plan, .. }, .. } = &*embedded;
     let (trials, widest) = (&chosen.selection.trials, (plan.ball.widest)(model.pixels()));
-    let amount = plans::amount(plan, widest, checks, trials, Room::of(model), other.is_some());
+    let amount = plans::amount(plan, widest, checks, trials, Room::of(model), other.is_some(), strong);
+    let seconds = speed.map(|speed| [amount.usual, amount.most].map(|passes| speed.of_passes(passes)));
     if let Some(speed) = speed {
         let queries = trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len();
         request.progress.plan(&cost::announcement(*speed, plan, sample.trials.len(), queries, amount));
     }
-    let strong = strong_search(request, embedded, &sample)?;
+    let found = strong_search(request, embedded, &sample)?;
     let Embedded {
         subject: Subject { model, dataset, prep, .. }, setup: Setup { plan, .. }, context, ..
     } = embedded;
@@ -70,19 +72,23 @@ pub fn attacks(
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let progress = Mutex::new(Phase::new("checks", 0, request.progress));
     let phase = || progress.lock().unwrap_or_else(PoisonError::into_inner);
-    phase().begin(amount.most as u64, 0);
+    phase().begin(amount.usual as u64, 0);
+    phase().expect(amount.usual, seconds);
     phase().enter("the suite's attacks");
-    let mut watch = |Passes { made, left }: Passes| {
-        phase().advance(amount.most.saturating_sub(left) as u64, [made, left], None);
+    let mut watch = |Passes { made, left }: Passes, usual: usize| {
+        let mut phase = phase();
+        phase.expect(made + usual, None);
+        phase.advance([made, left], None);
         interrupt::check(" while checks attacked")
     };
     let mut input = DoctorInput::new(model, context, &pixels, trials, plan, other, &mut watch)?;
+    input.foresee(strong);
     input.expect(checks);
     let mut outcomes = input.outcomes()?;
-    if !strong.is_empty() {
+    if !found.is_empty() {
         // One of the suite's own attacks by one search is no strong search.
         outcomes.retain(|o| !R1.made(o));
-        outcomes.extend(strong);
+        outcomes.extend(found);
     }
     let all = Outcomes {
         outcomes: &outcomes,
@@ -111,6 +117,20 @@ pub fn attacks(
     findings.extend(input.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
     progress.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
     Ok(findings)
+}
+
+/// Forward passes that the suite's strong search takes by the gradients at some queries, and those that it
+/// usually takes; zeros if it is not foreseen.
+fn foresee(embedded: &mut Embedded, trials: &[Trial]) -> Result<[usize; 2]> {
+    let Embedded { subject, setup: Setup { plan, .. }, context, .. } = embedded;
+    let Subject { model, dataset, prep, .. } = subject;
+    let work = Work { dataset, prep, context, trials, plan, photographs: None, speed: None };
+    let all: Vec<usize> = (0..trials.len()).collect();
+    let Some(forecast) = work.forecast(model, &all)?.filter(|_| plan.effort.is_some()) else {
+        return Ok([0; 2]);
+    };
+    let usual = |trial: &Trial| plan.usual_passes(trial.objective, trials.len(), Room::of(model));
+    Ok([forecast.usual[0], trials.first().map_or(0, usual)])
 }
 
 /// The queries of the suite's attacks, for the strong search for R@1, and a few others if the number of

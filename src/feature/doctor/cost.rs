@@ -57,6 +57,7 @@ pub fn announcement(
         event: json!({ "event": "plan", "seconds": usual.round(), "seconds_at_most": most.round(),
             "phases": [phase("strong search", strong, strong_s), phase("checks", queries, checks_s)] }),
         seconds: usual,
+        seconds_at_most: most,
     }
 }
 

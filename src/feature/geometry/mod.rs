@@ -219,18 +219,19 @@ fn shifted(
     let (mut after, mut end, mut ended) = (After::new(), Ok(()), BTreeMap::<String, usize>::new());
     let ran = threat::run(model.workers(), context, &images, &trials, plan, &mut |event| {
         match event {
-            Event::Step { done, passes, at } => {
+            Event::Step { passes, at, .. } => {
                 let at = at.map(|(trial, step)| Position {
                     attack: trial.objective.code,
                     step,
                     steps: plan.steps,
                     queries: ended.get(trial.objective.code).copied().unwrap_or(0),
+                    broken: 0,
                     of: queries.len(),
                 });
-                phase.advance(done as u64, [passes.made, passes.left], at);
+                phase.advance([passes.made, passes.left], at);
                 end = interrupt::check("");
             }
-            Event::Further(_) => (),
+            Event::Further(_) | Event::Broken(_) => (),
             Event::Done(_, outcome, evidence) => {
                 *ended.entry(outcome.attack.clone()).or_default() += 1;
                 if outcome.attack == first {

@@ -102,7 +102,7 @@ fn batches_stay_full_and_closed_trials_leave() {
                 assert!(done >= last && at.is_none_or(|(_, step)| step < 16));
                 last = done;
             }
-            Event::Further(_) => (),
+            Event::Further(_) | Event::Broken(_) => (),
             Event::Done(..) => finished += 1,
         }
         ControlFlow::Continue(())

@@ -18,7 +18,7 @@ fn go_strong(
     let mut see = |event: Event| {
         match event {
             Event::Step { passes, .. } => ahead.see(passes),
-            Event::Further(_) => (),
+            Event::Further(_) | Event::Broken(_) => (),
             Event::Done(i, outcome, evidence) => found[i] = Some((outcome.clone(), evidence.clone())),
         }
         ControlFlow::Continue(())

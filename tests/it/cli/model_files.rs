@@ -158,6 +158,8 @@ fn an_output_as_long_as_imagenet_has_classes_is_remarked_on() {
     graph.outputs = vec![value("embedding", free(), &[1000])];
     dir.write("model.onnx", graph.encode());
     works(&dir, "model.onnx", &["-o", "report.json"]);
+    let report = Report::load(&dir.join("report.json")).unwrap();
+    assert_eq!(report.model.before_classifier.as_deref(), Some("features"));
     insta::assert_snapshot!(finding(&dir, "report.json", "class-scores"));
 }
 

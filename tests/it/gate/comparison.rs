@@ -136,6 +136,8 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     dir.note(&texts[0]);
     let cells = texts[1].split(">benign.r1<").nth(1).unwrap().split("</tr>").next().unwrap();
     assert!(cells.contains(">worse<") && !cells.contains("no significant"), "{cells}");
+    // Its name in the first table.
+    assert!(cells.starts_with("/b><span>clean R@1</span>"), "{cells}");
 
     // Reports of versions without the results of clean queries: the attacked ones are other queries.
     let old = |mut report: Report| {

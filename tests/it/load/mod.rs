@@ -252,6 +252,37 @@ fn quantised_models_say_where_the_gradient_is_led_past_rounding() {
     says(&said.found, &["QuantizeLinear \"input_quantiser\""]);
 }
 
+/// onnxruntime's quantiser in the QOperator format leaves a Pad, and a Concat, on integers, with integers as
+/// constants. Finite differences say whether the gradient is right.
+#[test]
+fn quantised_values_may_lie_beside_quantised_constants() {
+    let bytes = |shape: &[i64], v: u8| Tensor {
+        dtype: DType::U8,
+        shape: shape.to_vec(),
+        bytes: vec![v; shape.iter().product::<i64>() as usize].into(),
+    };
+    let nodes = vec![
+        Node::new("QuantizeLinear", &["x", "scale", "zero"], "q"),
+        Node::new("Pad", &["q", "pads", "grey"], "padded"),
+        Node::new("Concat", &["padded", "row"], "joined").with("axis", 2),
+        Node::new("DequantizeLinear", &["joined", "scale", "zero"], "seen"),
+        Node::new("Conv", &["seen", "w"], "map"),
+        Node::new("GlobalAveragePool", &["map"], "y"),
+    ];
+    let constants = [
+        ("scale", Tensor::f32(&[], &[1.0 / 255.0])),
+        ("zero", bytes(&[], 0)),
+        ("grey", bytes(&[], 100)),
+        ("pads", Tensor::ints(&[0, 0, 0, 0, 0, 0, 1, 1])),
+        ("row", bytes(&[BATCH, 1, 1, SIDE + 1], 7)),
+        ("w", weights(&[4, 1, 3, 3])),
+    ];
+    let mut model = open("beside", &grey(BATCH, nodes, &constants, &["y"]), None, None).unwrap();
+    agrees(&mut model, BATCH, 4);
+    let (error, _) = measured(&mut model);
+    assert!(error.unwrap() < 1e-2, "{error:?}");
+}
+
 /// bfloat16 throughout, and with Casts to and from float32 within: computed in float32, from the rounded
 /// weights. ONNX Runtime has no kernels for it on the CPU, so the expected values come from a float32 model
 /// of the same numbers.

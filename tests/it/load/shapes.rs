@@ -187,6 +187,23 @@ fn a_pool_that_rounds_up_may_have_a_window_less() {
     }
 }
 
+/// The window that doesn't count begins in the padding, and nothing that follows tells how many there are.
+/// torch.onnx.export writes such pools.
+#[test]
+fn a_pool_that_rounds_up_may_have_a_window_less_in_its_padding() {
+    for op in ["MaxPool", "AveragePool", "LpPool"] {
+        let pool = Node::new(op, &["map"], "p").with("kernel_shape", vec![2, 2]).with("strides", vec![2, 2]);
+        let mut pool = pool.with("pads", vec![1; 4]).with("ceil_mode", 1);
+        if op == "AveragePool" {
+            pool = pool.with("count_include_pad", 1);
+        }
+        let graph = mapped(BATCH, &[pool, Node::new("Flatten", &["p"], "y")], &[], &["y"]);
+        let mut model = open(&format!("rounds-up-{op}"), &graph, None, None).unwrap();
+        agrees(&mut model, BATCH, 16);
+        assert!(measured(&mut model).0.is_some_and(|error| error < 1e-2), "{op}");
+    }
+}
+
 /// Rows of the image as steps: a recurrent operator, and the same rows in a scan.
 #[test]
 fn models_with_steps_are_unfolded() {

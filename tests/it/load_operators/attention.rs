@@ -36,7 +36,14 @@ fn attention(r: &mut Rng) -> Case {
             .with("q_num_heads", n)
             .with("kv_num_heads", kv)
     } else {
-        c.input(r, "q", &[b, n, s, size]).input(r, "k", &[b, kv, t, size]).input(r, "v", &[b, kv, t, v_size])
+        // Numbers of heads say nothing of four dimensions.
+        let stated = r.pick(&[None, Some([0, 0]), Some([n, kv])]);
+        let c = c.input(r, "q", &[b, n, s, size]).input(r, "k", &[b, kv, t, size]);
+        let c = c.input(r, "v", &[b, kv, t, v_size]);
+        match stated {
+            Some([q, kv]) => c.with("q_num_heads", q).with("kv_num_heads", kv),
+            None => c,
+        }
     };
     if past > 0 {
         c = c.input(r, "pk", &[b, kv, past, size]).input(r, "pv", &[b, kv, past, v_size]);
@@ -70,14 +77,15 @@ fn rotary(r: &mut Rng) -> Case {
     let inputs: &[&str] = if positions { &["x", "cos", "sin", "at"] } else { &["x", "cos", "sin"] };
     let mut c = case("", "RotaryEmbedding", inputs, &["y"]);
     let flat = r.bool();
+    let stated = if flat { Some(n) } else { r.pick(&[None, Some(0), Some(n), Some(n + 1)]) };
     // ONNX Runtime's kernel takes partial rotations only with the number of heads.
-    let partial = flat && r.bool();
+    let partial = stated == Some(n) && r.bool();
     let size = if partial { 2 * half + 2 } else { 2 * half };
-    c = if flat {
-        c.input(r, "x", &[b, s, n * size]).with("num_heads", n)
-    } else {
-        c.input(r, "x", &[b, n, s, size])
-    };
+    let shape = if flat { vec![b, s, n * size] } else { vec![b, n, s, size] };
+    c = c.input(r, "x", &shape);
+    if let Some(stated) = stated {
+        c = c.with("num_heads", stated);
+    }
     c = c.when(partial, |c| c.with("rotary_embedding_dim", 2 * half));
     c = c.when(r.bool(), |c| c.with("interleaved", 1));
     if positions {
@@ -225,6 +233,26 @@ fn own_rotary(r: &mut Rng) -> Case {
         .when(stated, |c| c.with("num_heads", n))
         .when(partial, |c| c.with("rotary_embedding_dim", 2 * half))
         .when(r.bool(), |c| c.with("interleaved", 1))
+}
+
+/// A query whose keys are all masked gives 0 in ONNX Runtime, with −∞ and with the lowest float32, which
+/// transformers writes.
+#[test]
+fn a_query_without_keys_gives_zero() {
+    crate::common::load_runtime();
+    let r = &mut Rng::new(3);
+    let rows = [[f32::MIN; 3], [f32::NEG_INFINITY; 3], [f32::MIN, 0.0, f32::MIN], [f32::MIN / 2.0; 3]];
+    for causal in [0, 1] {
+        let c = case("", "Attention", &["q", "k", "v", "mask"], &["y"])
+            .input(r, "q", &[1, 2, 4, 5])
+            .input(r, "k", &[1, 2, 3, 5])
+            .input(r, "v", &[1, 2, 3, 2])
+            .constant("mask", Tensor::f32(&[4, 3], rows.as_flattened()))
+            .with("is_causal", causal);
+        let expected = run(&c.graph, &c).remove(0);
+        assert_eq!(expected[..4], [0.0; 4]);
+        defined(&c, &expected);
+    }
 }
 
 /// Queries, keys and values in one input, or keys and values, for which ONNX Runtime has no kernel on the

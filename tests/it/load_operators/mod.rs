@@ -94,6 +94,34 @@ fn newer_operators_compute_what_their_definition_says() {
     }
 }
 
+/// Numbers of heads that inputs of four dimensions don't need: 0, and the right ones. The slow test above has
+/// them too.
+#[test]
+fn heads_may_be_stated_that_are_apart_already() {
+    crate::common::load_runtime();
+    let r = &mut Rng::new(2);
+    for stated in [0, 3] {
+        let attention = case("", "Attention", &["q", "q", "q"], &["y"]).with("q_num_heads", stated);
+        let rotary = |domain: &str, inputs: &[&str]| {
+            let case = case(domain, "RotaryEmbedding", inputs, &["y"]).with("num_heads", stated);
+            case.constant("at", Tensor::i64(&[1], &[0]))
+        };
+        let mut cases = vec![attention.with("kv_num_heads", stated).input(r, "q", &[2, 3, 4, 6])];
+        let forms: [(&str, &[&str], &[i64]); 2] =
+            [("", &["x", "cos", "sin"], &[2, 4, 3]), (MS, &["x", "at", "cos", "sin"], &[4, 3])];
+        for (domain, inputs, cache) in forms {
+            let case = rotary(domain, inputs).input(r, "x", &[2, 3, 4, 6]);
+            cases.push(case.weights(r, "cos", cache).weights(r, "sin", cache));
+        }
+        for case in cases {
+            let ours = runtime::specialise(&decode(&case.graph).unwrap()).unwrap();
+            let (found, expected) = (run(&ours, &case), run(&case.graph, &case));
+            let close = found[0].iter().zip(&expected[0]).all(|(a, b)| (a - b).abs() < 1e-5);
+            assert!(close && found[0].len() == expected[0].len(), "{:?}", case.graph.nodes[0]);
+        }
+    }
+}
+
 /// An input that an expansion doesn't cover is refused with the node and the reason.
 #[test]
 fn what_is_not_covered_is_refused_by_name() {

@@ -70,6 +70,8 @@ audit_base::known_by_name!(Ball);
 /// Values of a part. An image, a gradient and a centre of this size fit into the first cache of any
 /// processor.
 const PART: usize = 2048;
+/// Halvings of the interval in which [`Bound::project`] looks for the nearest image.
+const HALVINGS: usize = 16;
 
 /// The set that contains one perturbed image or one perturbation.
 #[derive(Clone, Copy, Debug)]
@@ -87,12 +89,13 @@ pub struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// Moves x into the set. Values outside the mask become the centre's; then x is projected onto the ball,
-    /// and pixels are clipped to [0, 1]. Each step only shrinks the perturbation, so the result is in all
-    /// sets. For a box it is the nearest such point.
+    /// Moves x to the nearest point of the set. Values outside the mask become the centre's.
     pub fn project(&self, x: &mut [f32]) {
         for i in self.fixed() {
             x[i] = self.centre[i];
+        }
+        if self.pixels && !self.ball.is_box {
+            return self.project_pixels(x);
         }
         (self.ball.project)(x, self.centre, self.eps);
         if self.pixels {
@@ -100,26 +103,52 @@ impl Bound<'_> {
         }
     }
 
-    /// Makes a step of size α against `gradient` and projects the result into the set.
-    pub fn descend(&self, x: &mut [f32], gradient: &[f32], alpha: f32) {
-        match self.free {
-            // In a box each value moves by itself. Parts of a large photograph stay in the cache for the step
-            // and all bounds.
-            None if self.ball.is_box => {
-                let parts = x.chunks_mut(PART).zip(gradient.chunks(PART)).zip(self.centre.chunks(PART));
-                for ((x, gradient), centre) in parts {
-                    (self.ball.descend)(x, gradient, alpha);
-                    Bound { centre, ..*self }.project(x);
-                }
-                return;
+    /// Moves x to the nearest image of a ball that is not a box: the point of the line from the centre through x
+    /// that has the size ε after its pixels are clipped to [0, 1]. To project and then to clip would leave it
+    /// inside the ball, the more so the more pixels are black or white.
+    fn project_pixels(&self, x: &mut [f32]) {
+        let size = (self.ball.size)(x, self.centre);
+        let far = (size > self.eps).then(|| x.to_vec());
+        x.iter_mut().for_each(|v| *v = v.clamp(0.0, 1.0));
+        let Some(far) = far.filter(|_| (self.ball.size)(x, self.centre) > self.eps) else { return };
+        let at = |share: f32, x: &mut [f32]| {
+            for (v, (far, centre)) in x.iter_mut().zip(far.iter().zip(self.centre)) {
+                *v = (centre + (far - centre) * share).clamp(0.0, 1.0);
             }
-            None => (self.ball.descend)(x, gradient, alpha),
-            Some(_) => {
-                let mut gradient = gradient.to_vec();
-                self.fixed().for_each(|i| gradient[i] = 0.0);
-                (self.ball.descend)(x, &gradient, alpha);
-            }
+            (self.ball.size)(x, self.centre)
+        };
+        // Clipped pixels only shorten: at this share the size is at most ε.
+        let (mut inside, mut outside) = (self.eps / size, 1.0f32);
+        if at(inside, x) >= self.eps * (1.0 - 1e-5) {
+            return;
         }
+        for _ in 0..HALVINGS {
+            let middle = (inside + outside) / 2.0;
+            if at(middle, x) <= self.eps { inside = middle } else { outside = middle }
+        }
+        at(inside, x);
+    }
+
+    /// Makes a step of size α against `gradient` and projects the result into the set. Outside a box, where all
+    /// values share one length, those that may not move that way take no part in the step.
+    pub fn descend(&self, x: &mut [f32], gradient: &[f32], alpha: f32) {
+        // In a box each value moves by itself. Parts of a large photograph stay in the cache for the step and
+        // all bounds.
+        if self.ball.is_box && self.free.is_none() {
+            let parts = x.chunks_mut(PART).zip(gradient.chunks(PART)).zip(self.centre.chunks(PART));
+            for ((x, gradient), centre) in parts {
+                (self.ball.descend)(x, gradient, alpha);
+                Bound { centre, ..*self }.project(x);
+            }
+            return;
+        }
+        let mut gradient = gradient.to_vec();
+        self.fixed().for_each(|i| gradient[i] = 0.0);
+        if self.pixels && !self.ball.is_box {
+            let leaves = |v: f32, g: f32| (v <= 0.0 && g > 0.0) || (v >= 1.0 && g < 0.0);
+            gradient.iter_mut().zip(&*x).filter(|(g, v)| leaves(**v, **g)).for_each(|(g, _)| *g = 0.0);
+        }
+        (self.ball.descend)(x, &gradient, alpha);
         self.project(x);
     }
 
@@ -220,6 +249,39 @@ mod tests {
             assert_eq!(bound.extent([1, 3, 4]), [1, 1, 1, 2]);
             assert_eq!(Bound { free: None, ..bound }.extent([1, 3, 4]), [0, 0, 3, 4]);
         }
+    }
+
+    /// y is the point of a convex set nearest to x if (x − y)·(p − y) ≤ 0 for every other point p of the set.
+    /// Half of the centre's pixels are black or white.
+    #[test]
+    fn the_projection_is_the_nearest_image() {
+        let mut draw = Draw::new(3, "R1", "q", 1);
+        let centre: Vec<f32> = (0..40).map(|i| [0.0, 1.0, draw.unit(), draw.unit()][i % 4]).collect();
+        for ball in BALLS {
+            let bound = Bound { ball, eps: 0.4, centre: &centre, pixels: true, free: None };
+            for _ in 0..20 {
+                let far: Vec<f32> = centre.iter().map(|v| v + draw.normal()).collect();
+                let mut y = far.clone();
+                bound.project(&mut y);
+                assert!(((ball.size)(&y, &centre) - 0.4).abs() < 1e-4, "{ball:?}");
+                for _ in 0..200 {
+                    let p = bound.start(&mut draw);
+                    let product: f32 = far.iter().zip(&y).zip(&p).map(|((x, y), p)| (x - y) * (p - y)).sum();
+                    assert!(product < 1e-3, "{ball:?}: {product}");
+                }
+            }
+        }
+    }
+
+    /// In the Euclidean ball a step has one length. By hand: the first pixel is white and would become lighter,
+    /// so that the second takes all of it.
+    #[test]
+    fn pixels_that_cannot_move_take_no_part_of_a_step() {
+        let ball = Ball::find("l2").unwrap();
+        let bound = Bound { ball, eps: 0.3, centre: &[1.0, 0.5], pixels: true, free: None };
+        let mut x = vec![1.0, 0.5];
+        bound.descend(&mut x, &[-3.0, 4.0], 0.2);
+        assert!(x[0] == 1.0 && (x[1] - 0.3).abs() < 1e-6, "{x:?}");
     }
 
     /// A step on an image of many parts equals the step of each value alone.

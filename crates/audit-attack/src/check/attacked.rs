@@ -177,7 +177,10 @@ fn of_own_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
 fn no_course(all: &Outcomes, outcomes: &[&Outcome]) -> Option<Found> {
     let why = match () {
         () if all.outcomes.is_empty() => return Some(no_attack()),
-        () if outcomes.is_empty() => "each trial has many searches, or shares its perturbation with others",
+        () if all.outcomes.iter().all(|o| o.members.is_some()) => {
+            "it does not apply to the strong search, which makes several searches of each query and takes their best image"
+        }
+        () if outcomes.is_empty() => "it does not apply to perturbations that queries share",
         () if all.gradient_free => {
             "a search without gradients tries images at random, some outside its bounds"
         }
@@ -253,12 +256,12 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
         .filter_map(|c| {
             let (low, high) = c.change_interval?;
             let half = (high - low) / 2.0;
-            (half > c.limit).then(|| format!("{} to ± {half:.1}, tolerance {}", c.metric, c.limit))
+            (half > c.limit).then(|| format!("{} by ± {half:.1}, tolerance {}", c.metric, c.limit))
         })
         .collect();
     (!blurred.is_empty()).then(|| {
         reason::SAMPLING_NOISE.warning(format!(
-            "the uncertainty of the change from the baseline exceeds the gate's tolerance: {}",
+            "the change from the baseline is more uncertain than the gate tolerates: {}",
             blurred.join("; ")
         ))
     })

@@ -10,7 +10,7 @@
 
 use super::Check;
 use super::attacked::arrived;
-use super::plans::{self, Attack, NOISE_IMAGES, RANDOM_IMAGES, STEP_SIZES};
+use super::plans::{self, Amount, Attack, NOISE_IMAGES, RANDOM_IMAGES, STEP_SIZES};
 use crate::{
     AttackContext, Bound, Draw, Event, ImageSource, Others, Passes, Plan, Reach, Room, Strong, Trial, measure,
 };
@@ -65,8 +65,8 @@ struct Shot {
     image: Vec<f32>,
 }
 
-/// Is told the forward passes of all checks; an error ends the checks.
-pub type WatchPasses<'w> = dyn FnMut(Passes) -> Result<()> + Send + 'w;
+/// Is told the forward passes of all checks, and how many are expected to be left; an error ends the checks.
+pub type WatchPasses<'w> = dyn FnMut(Passes, usize) -> Result<()> + Send + 'w;
 
 /// Forward passes of the attacks of all checks.
 struct Work<'w> {
@@ -74,13 +74,28 @@ struct Work<'w> {
     /// Forward passes before the current attack, and with it.
     before: usize,
     now: usize,
-    /// Attacks to come, each with an upper bound on its forward passes.
-    ahead: Vec<(Attack, usize)>,
+    /// The current attack.
+    current: Amount,
+    /// Forward passes of the strong searches that have ended or are foreseen, and those that they usually
+    /// take.
+    strong: [usize; 2],
+    /// Attacks to come.
+    ahead: Vec<(Attack, Amount)>,
 }
 
-impl Work<'_> {
+impl<'w> Work<'w> {
+    fn new(watch: &'w mut WatchPasses<'w>) -> Work<'w> {
+        Work { watch, before: 0, now: 0, current: Amount::default(), strong: [0; 2], ahead: Vec::new() }
+    }
+
     fn begin(&mut self, attack: &Attack) {
+        if self.current.is_open() {
+            self.strong[0] += self.now - self.before;
+            self.strong[1] += self.current.usual;
+        }
         self.before = self.now;
+        let found = self.ahead.iter().find(|(other, _)| other == attack);
+        self.current = found.map(|(_, amount)| *amount).unwrap_or_default();
         self.ahead.retain(|(other, _)| other != attack);
     }
 
@@ -88,8 +103,10 @@ impl Work<'_> {
     /// watch.
     fn record(&mut self, Passes { made, left }: Passes) -> Result<()> {
         self.now = self.before + made;
-        let after: usize = self.ahead.iter().map(|(_, most)| most).sum();
-        (self.watch)(Passes { made: self.now, left: left + after })
+        let most: usize = self.ahead.iter().map(|(_, amount)| amount.most).sum();
+        let after: usize = self.ahead.iter().map(|(_, amount)| amount.expected(self.strong).usual).sum();
+        let usual = self.current.expected(self.strong).usual.saturating_sub(made).min(left);
+        (self.watch)(Passes { made: self.now, left: left + most }, usual + after)
     }
 }
 
@@ -121,12 +138,17 @@ impl<'a> DoctorInput<'a> {
             trials,
             plan,
             surrogate,
-            work: Work { watch, before: 0, now: 0, ahead: Vec::new() },
+            work: Work::new(watch),
             made,
             clean,
             at_start,
             perturbations,
         })
+    }
+
+    /// Sets [what strong searches take](Amount::expected), until some have ended.
+    pub fn foresee(&mut self, strong: [usize; 2]) {
+        self.work.strong = strong;
     }
 
     /// Sets the remaining checks, for the time left.
@@ -138,8 +160,8 @@ impl<'a> DoctorInput<'a> {
             Attack::Transfer => self.surrogate.is_some(),
         };
         let all = plans::distinct(self.plan, self.widest(), checks).into_iter().filter(new);
-        let most = |attack: &Attack| attack.amount(self.plan, self.trials, room).most;
-        self.work.ahead = all.map(|attack| (attack.clone(), most(&attack))).collect();
+        let amount = |attack: &Attack| attack.amount(self.plan, self.trials, room);
+        self.work.ahead = all.map(|attack| (attack.clone(), amount(&attack))).collect();
     }
 
     /// Runs the trials under `plan`, once per plan.
@@ -375,7 +397,7 @@ fn shoot(
             // Trials that end after the first error are reported too.
             _ if end.is_err() => (),
             Event::Step { passes, .. } => end = work.record(passes),
-            Event::Further(_) => (),
+            Event::Further(_) | Event::Broken(_) => (),
             Event::Done(trial, outcome, evidence) => {
                 shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
             }
@@ -629,4 +651,35 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
         true => Found::passed("rounded to 256 grey levels they are as effective"),
         false => Found::warning(format!("rounded to 256 grey levels they lose points of success: {lost}")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::plan;
+
+    /// By hand: the audit's own strong search took a tenth of what it usually takes, and so will another one.
+    /// Random images take what they always do.
+    #[test]
+    fn strong_searches_are_expected_to_end_as_early_as_before() {
+        let mut told = Vec::new();
+        {
+            let mut watch = |passes: Passes, usual: usize| {
+                told.push([passes.made, passes.left, usual]);
+                Ok(())
+            };
+            let mut work = Work::new(&mut watch);
+            let own = Attack::Search(plan());
+            work.ahead = vec![
+                (own.clone(), Amount { usual: 100, most: 1000 }),
+                (Attack::Transfer, Amount { usual: 200, most: 2000 }),
+                (Attack::Noise, Amount { usual: 50, most: 50 }),
+            ];
+            work.begin(&own);
+            work.record(Passes { made: 10, left: 900 }).unwrap();
+            work.begin(&Attack::Transfer);
+            work.record(Passes { made: 5, left: 1900 }).unwrap();
+        }
+        assert_eq!(told, [[10, 900 + 2050, 90 + 250], [15, 1900 + 50, 15 + 50]]);
+    }
 }

@@ -213,7 +213,7 @@ fn room(workers: &mut WorkerSource) -> Result<Room> {
 pub(super) struct Chunk<'s> {
     pub(super) all: &'s Strong<'s>,
     /// The places of the trials in the whole list.
-    places: &'s [usize],
+    pub(super) places: &'s [usize],
     pub(super) states: Vec<State>,
     pub(super) room: Room,
     /// Image steps of earlier chunks.
@@ -387,7 +387,7 @@ impl<'s> Chunk<'s> {
                     let passes = Passes { made, left: before.left + all.in_files(passes.left) };
                     flow = watch(Event::Step { done: base + done, passes, at });
                 }
-                Event::Further(_) => (),
+                Event::Further(_) | Event::Broken(_) => (),
                 Event::Done(i, outcome, _) => {
                     if let Some(enough) = &mut states[reached[i]].enough {
                         enough.as_file = outcome.enough.and_then(|found| found.size);
@@ -475,7 +475,7 @@ impl<'s> Chunk<'s> {
                 steps: 0,
             });
             self.states[i].best = Some((Key(100.0, 0.0, std::cmp::Reverse(0)), outcome, evidence));
-            if self.report(i, watch).is_break() {
+            if watch(Event::Broken(self.places[i])).is_break() || self.report(i, watch).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }

@@ -15,7 +15,7 @@ use audit_gallery::data::resized;
 use audit_gallery::space::Gallery;
 use audit_model::Differentiable;
 use audit_report::record::{Form, MemberResult, Outcome};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
@@ -162,7 +162,8 @@ impl Chunk<'_> {
         let before = Passes { left: self.passes.left + later, ..self.passes };
         let mut made = before.made;
         {
-            let states = &self.states;
+            let (states, places) = (&self.states, self.places);
+            let mut broken = HashSet::new();
             // By trial: how good its best run is, which it is, and its place among those found.
             let mut best: HashMap<usize, ([f64; 2], usize, usize)> = HashMap::new();
             let draw = |i: usize| {
@@ -202,10 +203,13 @@ impl Chunk<'_> {
                         let passes = Passes { made, left: before.left + passes.left };
                         ended = watch(Event::Step { done: base + done, passes, at });
                     }
-                    Event::Further(_) => (),
+                    Event::Further(_) | Event::Broken(_) => (),
                     Event::Done(i, outcome, evidence) => {
                         let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
                         let (trial, value) = (runs[i].trial, worth(i, outcome));
+                        if value[0] >= 100.0 && !states[trial].reached && broken.insert(trial) {
+                            ended = watch(Event::Broken(places[trial]));
+                        }
                         let better = best.get(&trial).is_none_or(|(before, first, _)| {
                             value > *before || (value == *before && i < *first)
                         });

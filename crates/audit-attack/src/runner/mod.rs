@@ -53,6 +53,9 @@ pub enum Event<'a> {
     },
     /// Some trials need more searches than on a model without a defence.
     Further(Further),
+    /// The strong search has reached the goal of the trial at this position in the list. It may go on, to
+    /// find a smaller perturbation.
+    Broken(usize),
     /// The trial at this position in the list is done.
     Done(usize, &'a Outcome, &'a Evidence),
 }

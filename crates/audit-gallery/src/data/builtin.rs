@@ -7,7 +7,7 @@
 //! All arithmetic is +, −, ×, ÷ and √ in f32, which IEEE 754 defines to the last bit: the same seed gives the
 //! same bytes on every machine. So there is no sine, no exponential and no fused multiply-add here.
 
-use super::{BUILTIN_SEED, Dataset, Item, Origin, Pixels, Preparation, Split};
+use super::{BUILTIN_SEED, BUILTIN_SOURCE, Dataset, Item, Origin, Pixels, Preparation, Split};
 use audit_base::random::Random;
 use audit_base::{Error, Result};
 use sha2::{Digest, Sha256};
@@ -58,12 +58,7 @@ pub fn list(seed: u64, classes: usize, samples: usize) -> Dataset {
             Item { id, class, origin: Origin::Generated { seed, sample } }
         })
         .collect();
-    Dataset {
-        source: format!("built-in characters, seed {seed}"),
-        classes: names,
-        items,
-        ..Dataset::default()
-    }
+    Dataset { source: format!("{BUILTIN_SOURCE}, seed {seed}"), classes: names, items, ..Dataset::default() }
 }
 
 /// Draws image `sample` of `class`. It depends only on these, the seed, the size and the number of channels;

@@ -40,7 +40,10 @@ fn open(root: &Path) -> Result<Dataset> {
         )));
     }
     if top.folders.is_empty() {
-        return Err(Error::empty(format!("{shown} holds no class folders. Expected is {ABOUT}")));
+        let only = top.others.first().map_or(String::new(), |other| format!(", only such as {other}"));
+        return Err(Error::empty(format!(
+            "{shown} holds no images{only}. Expected is {ABOUT}; images without classes lie in PATH itself"
+        )));
     }
     let source = shown.to_string();
     let mut dataset = Dataset { source, ..Dataset::default() };

@@ -250,12 +250,6 @@ fn luma<T: Copy + Into<f32>>(pixel: [T; 3], white: f32) -> f32 {
     if white == BYTE { (grey + 0.5) as u8 as f32 } else { grey as f32 }
 }
 
-/// First index of the centre if `rest` places are cut off. Half of an odd rest is rounded to even, as in
-/// torchvision's CenterCrop.
-pub(super) fn first_of_cut(rest: usize) -> usize {
-    rest / 2 + usize::from(rest % 4 == 3)
-}
-
 /// For each place in `wanted` of `to` places: indices and weights of the places, of `from`, that it is made
 /// from.
 ///

@@ -43,7 +43,7 @@ use audit_base::error::unknown;
 use audit_base::{Error, Result};
 pub use format::unread;
 pub use image::{decode, jpeg, picture, png};
-pub use options::{Axes, Channels, Interpolation, Role};
+pub use options::{Axes, Channels, Crop, Interpolation, Role};
 pub use partition::Partition;
 pub use photograph::{
     GREY_LEVEL, Photograph, QUALITIES, Resampling, file_of, file_value, grey_level, resized,
@@ -58,6 +58,9 @@ use std::sync::Arc;
 
 /// Seed of the images of an audit without data. Compare scores only at equal seeds.
 pub const BUILTIN_SEED: u64 = 0;
+
+/// What the source of generated images is called, with their seed and number.
+pub const BUILTIN_SOURCE: &str = "built-in characters";
 
 /// A layout of labelled images on disk.
 pub struct Layout {
@@ -181,6 +184,8 @@ pub struct Preparation {
     pub width: usize,
     /// Size before a centre crop of `height`×`width`. `None`: resized to `height`×`width`, without a crop.
     pub resize: Option<Resize>,
+    /// Where the centre crop begins.
+    pub crop: Crop,
     /// Interpolation between pixels.
     pub interpolation: Interpolation,
     /// Whether pixels are rounded to whole grey levels, for a model with an integer input: those of images of
@@ -680,8 +685,8 @@ impl Layout {
 impl Preparation {
     /// Resizes to this size, without a crop.
     pub fn new(channels: usize, height: usize, width: usize) -> Preparation {
-        let interpolation = Interpolation::default();
-        Preparation { channels, height, width, resize: None, interpolation, whole_levels: false }
+        let (crop, interpolation) = (Crop::default(), Interpolation::default());
+        Preparation { channels, height, width, resize: None, crop, interpolation, whole_levels: false }
     }
 
     /// The size to which an image of this (height, width) is resized.

@@ -66,6 +66,39 @@ impl Choice for Interpolation {
     ];
 }
 
+/// Which half of an odd rest a centre crop cuts off first, along each side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Crop {
+    /// Half of the rest, rounded half to even: torchvision, timm, open_clip.
+    #[default]
+    Rounded,
+    /// Half of the rest, rounded down: transformers.
+    Floor,
+}
+
+impl Crop {
+    /// Whether it is the usual one, which reports leave out.
+    pub fn is_usual(&self) -> bool {
+        *self == Crop::default()
+    }
+
+    /// Number of rows or columns that are cut off before the centre, of `rest` altogether.
+    pub(super) fn first(self, rest: usize) -> usize {
+        match self {
+            Crop::Rounded => rest / 2 + usize::from(rest % 4 == 3),
+            Crop::Floor => rest / 2,
+        }
+    }
+}
+
+impl Choice for Crop {
+    const ALL: &'static [(Crop, &'static str, &'static str)] = &[
+        (Crop::Rounded, "rounded", "Half of what is cut off, rounded half to even, as in torchvision"),
+        (Crop::Floor, "floor", "Half of what is cut off, rounded down, as in transformers"),
+    ];
+}
+
 /// The role of an image in retrieval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {

@@ -1,6 +1,6 @@
 //! A photograph at its own size, the resampling of its pixels to a model's input, and the gradient back.
 
-use super::image::{BYTE, check_resized, decode, first_of_cut, header, jpeg, picture, png, taps};
+use super::image::{BYTE, check_resized, decode, header, jpeg, picture, png, taps};
 use super::{Interpolation, Preparation, Resize};
 use audit_base::{Error, Result, files};
 use rayon::prelude::*;
@@ -181,7 +181,7 @@ impl Resampling {
         // An image that has its size already is not resized.
         let resized = (rows, columns) != (height, width);
         let along = |from: usize, to: usize, cut: usize| -> Vec<Vec<(usize, f64)>> {
-            let first = first_of_cut(to - cut);
+            let first = prep.crop.first(to - cut);
             let wanted = first..first + cut;
             match resized {
                 true => taps(from, to, wanted, how, antialiased && white == BYTE),

@@ -49,7 +49,9 @@ pub const SAMPLERS: &[Sampler] = &[
         },
         ..RANDOM
     },
-    // Wu et al. (2017), as in Roth et al. (2020), whose framework ADML uses; also cited by Panum et al.
+    // Wu et al. (2017), for Panum et al. and ADML. Both train with the framework of Roth et al. (2020), which
+    // clamps at 0.5 too. It has no upper bound: beyond √2 the weights rise again, so that far negatives are
+    // drawn more often than near ones.
     Sampler {
         name: "distance-clamped",
         about: "like distance; distances below 0.5 and above 1.4 count as these",

@@ -52,6 +52,16 @@ pub(super) fn refused(raw: &str) -> Error {
              `for node in model.graph.node: node.name = \"\"`, then `onnx.save(model, path)`"
         ));
     }
+    // It looks at the opset of the file alone: the canonical form has an older one.
+    let newest = number(raw, " is till opset ");
+    if let (Some(found), Some(newest)) = (number(raw, "Opset "), newest) {
+        let domain = between(raw, "support for domain ", " is till opset ").filter(|d| *d != "ai.onnx");
+        let of = domain.map_or(String::new(), |domain| format!(" of {domain}"));
+        return Error::model(format!(
+            "uses opset {found}{of}, and {newest} is the newest that this ONNX Runtime takes. Export it again with an older one: \
+             torch.onnx.export(…, opset_version=18)"
+        ));
+    }
     let reason = reason(raw).unwrap_or_else(|| match node.operator {
         Some(_) => {
             "its attributes, or the types or shapes of its inputs, are not those of the operator".into()
@@ -328,6 +338,12 @@ mod tests {
             (
                 "[ShapeInferenceError] (op_type:Conv, node name: c1): [ShapeInferenceError] Attribute pads has incorrect size",
                 "Conv \"c1\": Attribute pads has incorrect size",
+            ),
+            (
+                "/onnxruntime_src/onnxruntime/core/graph/model_load_utils.h:46 void onnxruntime::model_load_utils::ValidateOpsetForDomain(int) \
+                 ONNX Runtime only *guarantees* support for models stamped with official released onnx opset versions. Opset 28 is \
+                 under development and support for this is limited. Current official support for domain ai.onnx is till opset 26.",
+                "uses opset 28, and 26 is the newest that this ONNX Runtime takes",
             ),
             (
                 "/onnxruntime_src/onnxruntime/core/graph/graph.cc:9 a::b() x was false. ",

@@ -28,31 +28,36 @@ pub(super) fn section(report: &Report) -> Markup {
 /// Size of the chart of the ladder, its margins, and the most labels below it, in SVG units.
 const CHART: [f64; 2] = [360.0, 190.0];
 const MARGINS: [f64; 4] = [8.0, 14.0, 34.0, 28.0];
-const LABELS: usize = 6;
+const LABELS: usize = 7;
 
-/// Robust R@1 by ε, each twice the one before it, with its interval; and that of files.
+/// Robust R@1 by ε, each twice the one before it, with its interval, and that of files; from R@1 of these
+/// queries without an attack on.
 pub(super) fn ladder(report: &Report) -> Option<Markup> {
-    let rungs = &report.scores.robust()?.ladder.as_ref()?.rungs;
+    let robust = report.scores.robust()?;
+    let (rungs, clean) = (&robust.ladder.as_ref()?.rungs, robust.clean);
     let label = Quantity::robust(report).label;
     Quantity::robust(report).row(report).value?;
     let [width, height] = CHART;
     let [top, right, bottom, left] = MARGINS;
-    let last = rungs.len().saturating_sub(1).max(1) as f64;
-    // The largest ε comes first.
+    // The largest ε comes first. Behind the smallest one lies 0.
+    let last = rungs.len().max(1) as f64;
     let x = |place: usize| left + (width - left - right) * (1.0 - place as f64 / last);
     let y = |share: f64| top + (height - top - bottom) * (1.0 - share / 100.0);
     let points = |value: &dyn Fn(&Rung) -> Option<f64>| -> Vec<String> {
-        let each = rungs.iter().enumerate();
-        each.filter_map(|(i, rung)| Some(format!("{:.1},{:.1}", x(i), y(value(rung)?)))).collect()
+        let each = rungs.iter().enumerate().map(|(i, rung)| (i, value(rung)));
+        let each = each.chain([(rungs.len(), Some(clean))]);
+        each.filter_map(|(i, share)| Some(format!("{:.1},{:.1}", x(i), y(share?)))).collect()
     };
     let spread = |rung: &Rung| rung.interval.unwrap_or((rung.r1, rung.r1));
     let mut around = points(&|rung| Some(spread(rung).0));
     around.extend(points(&|rung| Some(spread(rung).1)).into_iter().rev());
-    let as_file = points(&|rung| rung.as_file);
-    let every = rungs.len().div_ceil(LABELS);
+    // Below 1/255 no file differs from the clean one.
+    let as_file = points(&|rung| rung.as_file.or(Some(clean)));
+    let every = (rungs.len() + 1).div_ceil(LABELS);
     let at = |rung: &Rung| size(&report.suite.norm, f64::from(rung.eps), 1);
     let in_levels = rungs.iter().all(|rung| at(rung).ends_with("/255"));
-    let values: Vec<String> = rungs.iter().map(|rung| format!("{:.1} at {}", rung.r1, at(rung))).collect();
+    let values = rungs.iter().map(|rung| format!("{:.1} at {}", rung.r1, at(rung)));
+    let values: Vec<String> = values.chain([format!("{clean:.1} without an attack")]).collect();
     Some(html! {
         svg.chart viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(format!("{label} by ε: {}", values.join(", "))) {
             @for share in [0.0, 25.0, 50.0, 75.0, 100.0] {
@@ -62,6 +67,7 @@ pub(super) fn ladder(report: &Report) -> Option<Markup> {
             @for (i, rung) in rungs.iter().enumerate().filter(|(i, _)| i % every == 0) {
                 text x=(x(i)) y=(height - bottom + 14.0) text-anchor="middle" { (at(rung).trim_end_matches("/255")) }
             }
+            text x=(left) y=(height - bottom + 14.0) text-anchor="middle" { "0" }
             text x=((left + width - right) / 2.0) y=(height - 4.0) text-anchor="middle" {
                 (format!("{label} in %, by {}{}", bounded(report), if in_levels { " in 255ths" } else { "" }))
             }

@@ -26,7 +26,7 @@ pub fn one(report: &Report) -> Markup {
     let Some((examples, e)) = first(report) else { return Markup::default() };
     let lead = format!(
         "A query that is correct without an attack: the clean image, the attacked one with a change of at most {}, their difference, and the \
-         images that both find. {}.",
+         images that both find. {}. The curve is the loss that the attack lowers from step to step.",
         report.suite.budget(),
         marks(report)
     );

@@ -20,7 +20,7 @@ pub(super) use paper::sections as paper;
 use super::headline::{Headline, headlines};
 use super::sections::SECTIONS;
 use super::view::{
-    about, about_ladder, bound, capital, crafted, file_column, ladder, measures, not_run, numbers, stepping,
+    about, about_ladder, bound, capital, crafted, dashed, ladder, measures, not_run, numbers, stepping,
     strong_sample,
 };
 use audit_base::Result;
@@ -64,7 +64,7 @@ fn robustness(report: &Report) -> Markup {
         @if let Some((rungs, chart)) = ladder(report).zip(curves::ladder(report)) {
             .card.rungs {
                 (chart)
-                @if let Some(name) = file_column(report) { p.note { "Dashed: " (name) "." } }
+                @if let Some(files) = dashed(report) { p.note { "Dashed: " (files) "." } }
                 details { summary { "All numbers" } p { (sentence(&about_ladder(report))) "." } (page::table(&rungs)) }
             }
         }

@@ -9,7 +9,8 @@ use maud::{Markup, html};
 pub(super) fn section(report: &Report) -> Markup {
     let Some(found) = retrieval(report) else { return Markup::default() };
     let lead = "Retrieval of the attacked queries in the clean gallery, in per cent, and without an attack. NMI \
-                compares their classes with the clusters of the clean gallery that they fall in.";
+                compares their classes with the clusters of the clean gallery that they fall in: an attack that moves a \
+                whole class into another cluster hardly lowers it.";
     let content = html! {
         @if let Some(found) = &report.smallest { .card { p { (capital(&smallest(found))) "." } (curve(found)) } }
         details.card {

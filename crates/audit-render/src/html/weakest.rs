@@ -113,7 +113,7 @@ pub(super) fn section(report: &Report) -> Markup {
     });
     queries.sort_by(|a, b| weak(&a.2).total_cmp(&weak(&b.2)).then(a.0.cmp(b.0)));
     let lead = "Withstood: 100 if an attack changed nothing, 0 if it reached its goal; the mean over the attacks on \
-                queries.";
+                queries. Moved: the largest distance between the clean and an attacked embedding.";
     let left_out = format!(
         "Classes by the share of their correct queries that fail under one of the attacks or more. {} of {all} classes are left out: they have fewer than {LEAST} attacked queries, or no correct one.",
         all - classes.len()

@@ -1,14 +1,14 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired
 //! intervals.
 
-use crate::facts::{Drawn, Facts};
+use crate::facts::{Drawn, Facts, LINF};
 use crate::judge::answer;
 pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::row::{Row, State, Word, alarm};
 use crate::judge::strong;
-use crate::record::{Report, SuiteRecord, reason};
+use crate::record::{Report, SuiteRecord, as_typed, reason};
 use audit_base::{Error, Result};
 use audit_gallery::corruption::CORRUPTIONS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,15 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         r.suite.settings().into_iter().chain(own)
     };
     let differ = facts(a).zip(facts(b)).filter(|((_, x), (_, y))| x != y);
-    found.extend(differ.map(|((what, x), (_, y))| format!("{what}: {x} and {y}")));
+    // ε and α are typed in 255ths, unless lengths of changes are bounded.
+    let of_pixels = [a, b].iter().all(|r| r.suite.norm == LINF.name);
+    let shown = |what: &str, value: String| match value.parse() {
+        Ok(size) if of_pixels && ["eps", "alpha"].contains(&what) => as_typed(size),
+        _ => value,
+    };
+    found.extend(
+        differ.map(|((what, x), (_, y))| format!("{what}: {} and {}", shown(what, x), shown(what, y))),
+    );
     found.extend(other_corruptions(a, b));
     found.extend(other_draws(a, b));
     let regrouped =
@@ -243,6 +251,9 @@ pub fn of_reports(
     }
     cautions.extend(remarks);
     for (name, other) in names.iter().zip(reports).skip(1) {
+        if base.model.sha256 == other.model.sha256 && base.outcomes == other.outcomes {
+            cautions.push(format!("{} and {name} hold the same results of one model", names[0]));
+        }
         let known = of_both(base, other).into_iter();
         cautions.extend(known.map(|text| format!("{} and {name}: {text}", names[0])));
     }
@@ -264,8 +275,9 @@ pub fn of_reports(
             format!("{} of {name} is {}: {why}", row.quantity.name, row.state.text())
         }));
     }
+    let labels = labels(reports, &names);
     let mut models = Vec::new();
-    for (i, (name, report)) in names.into_iter().zip(reports).enumerate() {
+    for (i, ((name, label), report)) in names.into_iter().zip(labels).zip(reports).enumerate() {
         let pair = (i > 0).then(|| PairedReports::new(base, report));
         if pair.as_ref().is_some_and(|p| !p.paired()) {
             cautions.push(format!(
@@ -273,7 +285,7 @@ pub fn of_reports(
                  have no interval"
             ));
         }
-        models.push(entry(name, report, base, pair.as_ref()));
+        models.push(entry([name, label], report, base, pair.as_ref()));
     }
     let answer = answer::most_robust(&models, reports);
     if let Some(metric) = sort {
@@ -292,7 +304,33 @@ pub fn of_reports(
     Ok(Comparison { answer, models, cautions, crossed: None })
 }
 
-fn entry(name: String, report: &Report, base: &Report, pair: Option<&PairedReports>) -> ComparedModel {
+/// What tables call the models: by the names of their files, with as many folders as tell them apart, or by
+/// those of the reports if the paths are equal.
+fn labels(reports: &[Report], names: &[String]) -> Vec<String> {
+    let models: Vec<&str> = reports.iter().map(|report| report.model.path.as_str()).collect();
+    let files: Vec<&str> = names.iter().map(String::as_str).collect();
+    let same = || reports.iter().map(|report| report.model_name().to_string()).collect();
+    apart(&models).or_else(|| apart(&files)).unwrap_or_else(same)
+}
+
+/// The shortest ends of paths, of whole names, that all differ; `None` if two paths are equal.
+fn apart(paths: &[&str]) -> Option<Vec<String>> {
+    let parts: Vec<Vec<&str>> = paths.iter().map(|path| path.split(['/', '\\']).collect()).collect();
+    let longest = parts.iter().map(Vec::len).max()?;
+    (1..=longest).find_map(|count| {
+        let end = |names: &Vec<&str>| names[names.len().saturating_sub(count)..].join("/");
+        let ends: Vec<String> = parts.iter().map(end).collect();
+        let differ = ends.iter().collect::<BTreeSet<_>>().len() == ends.len();
+        differ.then_some(ends)
+    })
+}
+
+fn entry(
+    [name, label]: [String; 2],
+    report: &Report,
+    base: &Report,
+    pair: Option<&PairedReports>,
+) -> ComparedModel {
     let row = |metric: &'static Quantity| {
         let (own, of_base) = (metric.row(report), metric.row(base));
         if [&own, &of_base].iter().all(|row| row.state == State::NotMeasured) {
@@ -330,7 +368,7 @@ fn entry(name: String, report: &Report, base: &Report, pair: Option<&PairedRepor
     all.extend(of_base);
     ComparedModel {
         report: name,
-        model: report.model_name().into(),
+        model: label,
         base: pair.is_none(),
         rows: all.into_iter().filter_map(row).collect(),
     }

@@ -26,7 +26,8 @@ pub struct Comparison {
 pub struct ComparedModel {
     /// The report's file.
     pub report: String,
-    /// The model's file name.
+    /// The model's file name, with as many folders as tell the models apart; the report's if the models have
+    /// one path.
     pub model: String,
     /// Whether this is the baseline.
     pub base: bool,

@@ -147,10 +147,10 @@ impl Quantity {
         ALL.iter().copied()
     }
 
-    /// The quantity called `name`. Case is ignored, and a typographic minus sign is accepted. Errors (exit
-    /// code 2): no quantity has this name.
+    /// The quantity called `name`. Case is ignored, a typographic minus sign is accepted, and `clean_r1`, as
+    /// Python and tables call it, is `benign.r1`. Errors (exit code 2): no quantity has this name.
     pub fn find(name: &str) -> Result<&'static Quantity> {
-        let plain = name.trim().replace('\u{2212}', "-");
+        let plain = name.trim().replace('\u{2212}', "-").replace("clean_", "benign.");
         if let Some(rung) = Rungs::named(&plain) {
             return rung;
         }

@@ -1,7 +1,7 @@
 //! The saved form of a number, before the decision whether to show it.
 
 use crate::facts::term::{Term, terms_of};
-use crate::record::{Attack, Eps50, FEW, Hub, Robust, ScoreName, Scores, unless_few};
+use crate::record::{Attack, Eps50, FEW, Hub, Robust, ScoreName, Scores, Space, unless_few};
 
 /// A saved number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,12 +16,15 @@ pub struct Reading {
     pub withheld: bool,
     /// A value, or an end of the interval, at or above this is only known to be larger.
     pub most: Option<f64>,
+    /// The smallest possible value, where smaller changes don't exist.
+    pub least: Option<f64>,
 }
 
 impl Reading {
     /// A number of `queries` queries.
     pub fn new(value: f64, interval: Option<(f64, f64)>, queries: usize) -> Reading {
-        Reading { value, interval: unless_few(queries, interval), queries, withheld: false, most: None }
+        let interval = unless_few(queries, interval);
+        Reading { value, interval, queries, withheld: false, most: None, least: None }
     }
 
     /// A score; `None` if there is none.
@@ -44,9 +47,10 @@ impl Reading {
         Reading::new(robust.value, robust.interval, robust.queries)
     }
 
-    /// ε50.
-    pub fn of_eps50(of: &Eps50) -> Reading {
-        Reading { most: Some(of.most), ..Reading::new(of.value, of.interval, of.queries) }
+    /// ε50 of attacks in `space`. A file changes by whole grey levels.
+    pub fn of_eps50(of: &Eps50, space: Space) -> Reading {
+        let least = (space == Space::File).then_some(1.0);
+        Reading { most: Some(of.most), least, ..Reading::new(of.value, of.interval, of.queries) }
     }
 
     /// The mean of a term under attack; `None` if no trial could be run. `hub` are the queries that the

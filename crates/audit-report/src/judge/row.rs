@@ -5,6 +5,7 @@
 use super::quantity::{EPS50, Needs, Quantity};
 use super::reading::{Reading, counted, on_few};
 use super::score::WIDEST;
+use super::stars::ROUNDING as SIZE_ROUNDING;
 use super::strong;
 use crate::facts::term::Term;
 use crate::facts::{Facts, is_robust_term};
@@ -85,6 +86,8 @@ pub struct Row {
     pub why: Option<String>,
     /// A value, or an end of the interval, at or above this is only known to be larger.
     pub most: Option<f64>,
+    /// The smallest possible value, where smaller changes don't exist.
+    pub least: Option<f64>,
     /// The ε of the value, for numbers that depend on one.
     pub budget: Option<String>,
     /// Whether a finding invalidates it.
@@ -118,6 +121,7 @@ impl Quantity {
             state,
             why,
             most: saved.and_then(|saved| saved.most),
+            least: saved.and_then(|saved| saved.least),
             budget: None,
             void: false,
         }
@@ -154,6 +158,15 @@ impl Row {
         self.most.is_some_and(|most| value >= most)
     }
 
+    /// Whether nothing smaller exists than the value. It then says nothing about how certain it is.
+    pub fn is_least(&self) -> bool {
+        self.value.is_some_and(|value| self.least(value))
+    }
+
+    fn least(&self, value: f64) -> bool {
+        self.least.is_some_and(|least| value <= least * (1.0 + SIZE_ROUNDING))
+    }
+
     /// A value, or an end of the interval.
     fn show(&self, value: f64) -> String {
         let above = if self.above(value) { "above " } else { "" };
@@ -165,9 +178,9 @@ impl Row {
         if self.state == State::Withheld { self.state.text().into() } else { self.number() }
     }
 
-    /// The interval as `low – high`.
+    /// The interval as `low – high`; `None` if both ends are the smallest possible value.
     pub fn spread(&self) -> Option<String> {
-        self.interval.map(|(low, high)| match self.above(low) {
+        self.interval.filter(|(_, high)| !self.least(*high)).map(|(low, high)| match self.above(low) {
             true => self.show(low),
             false => format!("{} – {}", self.show(low), self.show(high)),
         })

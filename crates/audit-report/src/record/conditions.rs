@@ -1,6 +1,6 @@
 //! What was audited and how: the program, the model, the images, the suite, the check at load, and the time.
 
-use super::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Precision, Protocol, Space};
+use super::{Acceptance, Axes, Channels, Crop, Form, Interpolation, Metric, Precision, Protocol, Space};
 use crate::facts::LINF;
 use audit_base::choice::Choice;
 use audit_gallery::data::file_value;
@@ -72,6 +72,10 @@ pub struct ModelRecord {
     /// Why this value was chosen; absent in reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_why: Option<String>,
+    /// Name of the value before the classifier; absent unless the output looks like class scores, and in
+    /// reports of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_classifier: Option<String>,
     /// Length of an embedding.
     pub dim: usize,
     /// The distance between embeddings.
@@ -316,6 +320,15 @@ pub fn size(norm: &str, eps: f64, digits: usize) -> String {
     format!("{}/255", trimmed(format!("{levels:.digits$}")))
 }
 
+/// A size of perturbations as a flag takes it: in 255ths if it is a whole number of them.
+pub fn as_typed(size: f32) -> String {
+    let levels = (255.0 * f64::from(size)).round();
+    match (1.0..255.0).contains(&levels) && (levels / 255.0) as f32 == size {
+        true => format!("{levels}/255"),
+        false => size.to_string(),
+    }
+}
+
 /// A number without zeros at its end.
 fn trimmed(number: String) -> String {
     match number.contains('.') {
@@ -469,6 +482,9 @@ pub struct Preprocessing {
     /// Length of the shorter side before the centre crop, instead of `resize`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize_shorter: Option<usize>,
+    /// Where the centre crop begins, if not where torchvision's does.
+    #[serde(default, skip_serializing_if = "Crop::is_usual")]
+    pub crop: Crop,
     /// The interpolation of resizing.
     #[serde(default)]
     pub interpolation: Interpolation,

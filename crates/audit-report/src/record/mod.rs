@@ -15,13 +15,13 @@ mod trial;
 mod verdict;
 mod verification;
 
-pub use audit_gallery::data::{Axes, Channels, Interpolation, Partition, Properties, Role};
+pub use audit_gallery::data::{Axes, Channels, Crop, Interpolation, Partition, Properties, Role};
 pub use audit_gallery::space::benign::{Benign, ClassRow, CmcPoint};
 pub use audit_gallery::space::{ClassSpacing, Histogram, Metric, SamplerRow, Spacing, TripletState};
 pub use choices::{Precision, Protocol, ScoreName, Space};
 pub use conditions::{
     CORRECT_FIRST, Data, EpsAlpha, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord,
-    Preprocessing, SuiteRecord, Surrogate, Timing, Tool, megabytes, size,
+    Preprocessing, SuiteRecord, Surrogate, Timing, Tool, as_typed, megabytes, size,
 };
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};

@@ -249,6 +249,17 @@ impl Finding {
 }
 
 impl Warning {
+    /// Whether a short report must state it: the numbers are invalid, or may be of something else than was
+    /// meant.
+    pub fn is_grave(&self) -> bool {
+        self.severity == Severity::Error || GRAVE.iter().any(|reason| reason.made(self))
+    }
+
+    /// Whether it is about a detail of the data, which a short report states last.
+    pub fn is_detail(&self) -> bool {
+        DETAILS.iter().any(|reason| reason.made(self))
+    }
+
     /// What it is, as a word for people: "note", "warning", "error" or "not checked".
     pub fn word(&self) -> &'static str {
         match (self.state, self.severity) {
@@ -257,6 +268,12 @@ impl Warning {
         }
     }
 }
+
+/// Reasons by which the numbers may be of something else than was meant.
+static GRAVE: [&Reason; 4] = [&CLASS_SCORES, &COLLAPSE, &PREPROCESSING_DOUBTFUL, &IMAGE_HIDDEN];
+
+/// Reasons that are details of the data.
+static DETAILS: [&Reason; 5] = [&DUPLICATES, &LONE_IMAGES, &OTHER_FILES, &FEW_QUERIES, &SMALL_TERMS];
 
 /// The word of all outputs for a check that did not run.
 pub const NOT_CHECKED: &str = "not checked";
@@ -434,7 +451,8 @@ reasons! {
     PREPROCESSING_ASSUMED = "preprocessing-assumed", source::PREPROCESSING, "always", "Is the preprocessing stated?",
         "If the model was trained with other values, or normalises inside, state --mean and --std (0 and 1 for none)";
     CLASS_SCORES = "class-scores", source::FACENET, "always", "Is the output an embedding?",
-        "If they are, export the model without its classifier (timm: num_classes=0), or audit the value before the classifier: --output NAME";
+        "If they are, export the model without its classifier (timm: num_classes=0), or audit the value before it: --output NAME. \
+         Instead of a detector, audit the model that embeds what it cuts out";
     UNREADABLE_IMAGES = "unreadable-images", source::DATASHEETS, "always", "Could every image be read?",
         "Repair these files, or remove them";
     OTHER_FILES = "other-files", source::DATASHEETS, "with `--data`", "Is every file among the images an image?",

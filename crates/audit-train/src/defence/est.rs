@@ -4,7 +4,7 @@
 use super::{AttackDefaults, Defence, none, update};
 use crate::loss::distance;
 use crate::net::Norms;
-use tch::Kind;
+use tch::{Kind, no_grad};
 
 /// Embedding-shifted triplets (Zhou et al., ECCV 2020).
 pub const DEFENCE: Defence = Defence {
@@ -16,11 +16,15 @@ pub const DEFENCE: Defence = Defence {
     attack: Some(AttackDefaults::LITERATURE),
     norms: Norms::Train,
     step: |step| {
+        if step.recipe.settings.norms == Norms::Train && step.net.backbone.has_norm() {
+            // robrank embeds the clean batch in training mode, for its log. So the running statistics, with
+            // which the attack and the model embed, are of clean and of moved images.
+            drop(no_grad(|| step.net.unit(&step.net.weights, step.images, Norms::Train)));
+        }
         let clean = step.clean();
+        let beside = step.beside(&clean);
         let moved = step.attack(&step.images.shallow_clone(), |e, at| {
-            // At distance 0 there is no direction: the first step starts beside the clean embedding.
-            let from = if at == 0 { &clean + 1e-7 } else { clean.shallow_clone() };
-            Some(-distance(e, &from).sum(Kind::Float))
+            Some(-distance(e, if at == 0 { &beside } else { &clean }).sum(Kind::Float))
         });
         let (embeddings, rest) = step.embed(&moved.images);
         let triplets = step.mine(&embeddings)?;

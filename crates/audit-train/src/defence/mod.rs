@@ -256,6 +256,15 @@ impl Step<'_> {
         no_grad(|| self.net.unit(&self.frozen, self.images, Norms::Frozen))
     }
 
+    /// Points beside clean embeddings, from which the first step of an attack measures a shift: at distance 0
+    /// there is no direction. Each coordinate is moved by −1e-7, 0 or 1e-7, as in robrank.
+    pub fn beside(&self, clean: &Tensor) -> Tensor {
+        // Not the batch's own numbers: the rest of the step is independent of it.
+        let mut dice = Dice::new(self.recipe.settings.seed, "beside", self.at);
+        let signs: Tensor = (dice.tensor(&clean.size()) * 3.0).floor() - 1.0;
+        clean + signs.to_device(clean.device()) * 1e-7
+    }
+
     /// Unit embeddings in training mode, with gradients to the weights; and in inference mode without
     /// gradients, for the log: clean embeddings are in inference mode, and a shift needs two of the same
     /// mode.

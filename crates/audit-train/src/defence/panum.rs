@@ -98,10 +98,9 @@ fn regularised(step: &mut Step) -> Result<Update> {
     let mut moved: Option<Perturbed> = None;
     if !chosen.is_empty() {
         let origin = clean.index_select(0, &rows);
+        let beside = step.beside(&origin);
         let attack = step.attack(&images.index_select(0, &rows), |e, at| {
-            // At distance 0 there is no direction: the first step starts beside the clean embedding.
-            let from = if at == 0 { &origin + 1e-7 } else { origin.shallow_clone() };
-            Some(-distance(e, &from).sum(Kind::Float))
+            Some(-distance(e, if at == 0 { &beside } else { &origin }).sum(Kind::Float))
         });
         images = images.index_copy(0, &rows, &attack.images);
         moved = Some(attack);

@@ -40,6 +40,20 @@ fn an_epoch_of_pairs_has_every_image_as_an_anchor_once() {
 }
 
 #[test]
+fn a_run_says_of_how_many_images_its_recall_is() {
+    let (folder, data) = stage(3);
+    let out = folder.path().join("m.onnx");
+    let told = train(&format!("none --data {data:?} --out {out:?} --batch 4 --steps 1")).unwrap();
+    assert!(told.contains(" % of 24 images of 3 classes"), "{told}");
+    let clean = rows(&out.with_extension("jsonl"))[0].clean;
+    assert_eq!((clean.images, clean.classes), (24, 3));
+    // Photographs are measured in part.
+    let images =
+        TrainingImages::open(Path::new(&data), None, None, Split::Train, Backbone::find("c2f1").unwrap());
+    assert_eq!(images.unwrap().some(17, Device::Cpu).unwrap().labels, [[0; 8], [1; 8]].concat());
+}
+
+#[test]
 fn a_list_is_taken_whole_unless_it_has_splits() {
     let (_folder, data) = stage(3);
     let data = PathBuf::from(data);
@@ -53,6 +67,24 @@ fn a_list_is_taken_whole_unless_it_has_splits() {
     };
     assert_eq!(count("path,label", ["", ""]), 24);
     assert_eq!(count("path,label,split", [",train", ",test"]), 12);
+}
+
+#[test]
+fn a_validation_class_of_one_image_is_in_the_gallery_alone() {
+    let (folder, data) = stage(4);
+    let (_other, validation) = stage(3);
+    let class = |name: &str| Path::new(&validation).join(name);
+    let first = std::fs::read_dir(class("class00")).unwrap().next().unwrap().unwrap().path();
+    std::fs::create_dir(class("lonely")).unwrap();
+    std::fs::copy(first, class("lonely/one.png")).unwrap();
+    let out = folder.path().join("m.onnx");
+    let words = format!("none --data {data:?} --validation {validation:?} --out {out:?} --batch 4 --steps 1");
+    train(&format!("{words} --validation-layout folder")).unwrap();
+    // Of 24 queries; a copy of an image in another class makes one wrong.
+    let recall = 24.0 * rows(&out.with_extension("jsonl"))[0].clean.recall;
+    assert!((recall - recall.round()).abs() < 1e-9 && recall < 23.5, "{recall}");
+    let e = train(&format!("{words} --validation-layout nowhere")).unwrap_err();
+    assert!(e.message.contains("nowhere"), "{e}");
 }
 
 /// Photographs twice as wide as high. The centre is the one that audit crops, for either resize, and the

@@ -33,7 +33,11 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("cap --steps 3", "it would train without an attack"),
         ("none --loss info-nce --sampler random", "info-nce takes every pair"),
         ("none --sampler nearest", "sampler `nearest` is unknown"),
-        ("none --sampler random --eta 0.3", "are for the sampler semihard, found random"),
+        (
+            "none --sampler random --eta 0.3",
+            "are for the sampler semihard, also as --destination, found random",
+        ),
+        ("hm --sampler random --destination hardest --eta 0.1", "are for the sampler semihard, also as"),
         ("hm --sampler semihard --destination semihard", "as hard as that already"),
         ("hm --destination -3", "expected -2 to 2"),
         ("hm --destination x", "expected lga, a number such as -0.1, or a sampler"),
@@ -67,6 +71,8 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ("none --steps 0", "trains nothing"),
         ("none --backbone vgg", "backbone `vgg` is unknown"),
         ("none --backbone resnet18", "give --pretrained or --init"),
+        ("est --backbone resnet18", "would start from random weights"),
+        ("--recipe est-released --batch 16", "would start from random weights"),
         ("none --norms train", "c2f1 has no batch norm"),
         ("none --pretrained x.safetensors", "takes torchvision's weights"),
         ("none --device cuda:7", "libtorch sees 0 CUDA devices"),
@@ -99,6 +105,19 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     );
     let e = train(&format!("none --batch 16 --data {data:?} --out {:?}", folder.join("m.pt"))).unwrap_err();
     assert!(e.message.contains("expected a name that ends in .onnx"), "{e}");
+    // A damaged image, before a batch has it.
+    let damaged = Path::new(&data).join("class07");
+    let damaged = std::fs::read_dir(damaged).unwrap().next().unwrap().unwrap().path();
+    let whole = std::fs::read(&damaged).unwrap();
+    std::fs::write(&damaged, "no image").unwrap();
+    let (_other, validation) = stage(3);
+    let words =
+        format!("none --data {data:?} --validation {validation:?} --out {none:?} --batch 4 --steps 1");
+    let e = train(&words).unwrap_err();
+    assert!(e.message.contains(&damaged.display().to_string()) && e.exit == Exit::Usage, "{e}");
+    assert!(e.message.ends_with("Replace the image, or remove it from the data"), "{e}");
+    assert!(!Path::new(&none).with_extension("jsonl").exists());
+    std::fs::write(&damaged, whole).unwrap();
     // A class with one image.
     std::fs::create_dir_all(Path::new(&data).join("lonely")).unwrap();
     let first = std::fs::read_dir(Path::new(&data).join("class00")).unwrap().next().unwrap().unwrap().path();

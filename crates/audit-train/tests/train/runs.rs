@@ -153,12 +153,16 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
         assert_eq!(e.exit, Exit::Untrusted, "{e}");
         assert!(e.message.contains("collapsed by epoch") && e.message.contains("mean distance"), "{e}");
         assert!(!out.exists() && out.with_extension("collapsed.onnx").exists());
-        let checkpoint = checkpoint::load(&out.with_extension("checkpoint")).unwrap();
+        let newest = out.with_extension("checkpoint");
+        let apart = checkpoint::good(&newest);
+        let kept = if apart.exists() { apart } else { newest };
+        assert!(e.message.contains(&format!("is in {}", kept.display())), "{e}");
+        let good = checkpoint::load(&kept).unwrap();
         let rows = rows(&out.with_extension("jsonl"));
         let last = rows.last().unwrap();
-        assert!(last.collapsed && last.step > checkpoint.state.step && last.step <= 250, "{last:?}");
-        // The checkpoint has no sign of collapse.
-        assert!(rows.iter().any(|r| r.step == checkpoint.state.step && r.signs.is_empty()));
+        assert!(last.collapsed && last.step > good.state.step && last.step <= 250, "{last:?}");
+        // This state has no sign of collapse.
+        assert!(rows.iter().any(|r| r.step == good.state.step && r.signs.is_empty()));
         let said = log(&out.with_extension("jsonl"));
         assert!(matches!(said.last(), Some(LogLine::End { how: Ending::Collapsed, .. })));
         let page = folder.join("page.html");
@@ -192,9 +196,59 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
         audit_train::curves::write(&[on.with_extension("jsonl")], &page).unwrap();
         assert!(std::fs::read_to_string(page).unwrap().contains("done, collapsed: the "));
         let good = folder.join("good.onnx");
-        audit_train::export(&out.with_extension("checkpoint"), &good).unwrap();
+        audit_train::export(&kept, &good).unwrap();
         assert!(Graph::load(&good).is_ok());
     }
+}
+
+/// Puts another state into a checkpoint.
+fn restate(path: &Path, change: impl FnOnce(&mut RunState)) {
+    let saved = checkpoint::load(path).unwrap();
+    let mut net = Net::new(Backbone::find("c2f1").unwrap(), saved.settings.dim, 0, Device::Cpu);
+    saved.fill(&mut net, path).unwrap();
+    let adam = saved.adam(&net, saved.settings.weight_decay, path).unwrap();
+    let mut state = saved.state.clone();
+    change(&mut state);
+    checkpoint::save(path, &saved.settings, &state, &net, &adam).unwrap();
+}
+
+#[test]
+fn an_epoch_with_a_sign_of_collapse_is_saved_and_the_state_before_it_kept_apart() {
+    let (folder, data) = stage(10);
+    let out = folder.path().join("m.onnx");
+    // Three epochs of five batches, in which the net hardly moves.
+    let words =
+        format!("none --sampler random --lr 1e-12 --data {data:?} --out {out:?} --batch 16 --epochs 3");
+    let told = train(&words).unwrap();
+    assert!(!told.contains("collapse"), "{told}");
+    let newest = out.with_extension("checkpoint");
+    let good = checkpoint::good(&newest);
+    let state = |path: &Path| checkpoint::load(path).unwrap().state;
+    assert!(!state(&newest).suspect && !good.exists());
+    // Compared with such an R@1, every epoch has a sign.
+    restate(&newest, |state| (state.step, state.best_recall) = (5, 10.0));
+    let told = train(&format!("{words} --resume")).unwrap();
+    assert!(told.contains("; a sign of collapse: clean R@1 fell to"), "{told}");
+    assert!(state(&newest).step == 15 && state(&newest).suspect, "{:?}", state(&newest));
+    assert!(state(&good).step == 5 && !state(&good).suspect, "{:?}", state(&good));
+    // With a second sign it is a collapse, whose error names the state without one.
+    restate(&newest, |state| (state.step, state.first_distance) = (10, 1e6));
+    let before = std::fs::read(&newest).unwrap();
+    let e = train(&format!("{words} --resume")).unwrap_err();
+    assert!(e.message.contains(&format!("after 5 steps, is in {}", good.display())), "{e}");
+    assert!(e.message.contains("Try a smaller --lr, another --sampler or --loss, or start"), "{e}");
+    assert!(std::fs::read(&newest).unwrap() == before, "a collapsed state is no newer one");
+    // It isn't the end, if the user says so. A stopped run has trained the same as one that continues.
+    assert!(e.message.ends_with("--resume --on-collapse continue trains on"), "{e}");
+    let told = train(&format!("{words} --resume --on-collapse continue")).unwrap();
+    assert!(told.contains("; the net has collapsed: "), "{told}");
+    assert_eq!(state(&newest).step, 15);
+    // Without signs the newest state is a good one again.
+    restate(&newest, |state| {
+        (state.step, state.best_recall, state.first_distance) = (10, 0.0, 1e-6);
+    });
+    train(&format!("{words} --resume")).unwrap();
+    assert!(!state(&newest).suspect && !good.exists());
 }
 
 #[test]
@@ -226,10 +280,13 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     net.copy_from(&bad);
     checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
     let other = folder.join("n.onnx");
+    let earlier = other.with_extension("jsonl");
+    std::fs::write(&earlier, "of an earlier run").unwrap();
     let e = train(&format!("none --data {data:?} --out {other:?} --batch 16 --init {path:?}"));
     let e = e.unwrap_err();
     assert_eq!(e.exit, Exit::Untrusted);
     assert!(e.message.contains("embeddings of the net at the start are not numbers"), "{e}");
+    assert_eq!(std::fs::read_to_string(&earlier).unwrap(), "of an earlier run", "it is left as it is");
 }
 
 #[test]

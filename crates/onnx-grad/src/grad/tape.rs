@@ -12,6 +12,39 @@ const SHORT: usize = 16;
 /// Maximum size of an identity matrix: 64 MiB. The limit of memory doesn't count the graph's constants.
 const MOST_OF_IDENTITY: i64 = 4096;
 
+/// Operators whose output is an image if their input is, as in [`Cx::is_image`].
+const IMAGE_OPERATORS: [&str; 29] = [
+    "Add",
+    "AveragePool",
+    "BatchNormalization",
+    "Cast",
+    "Clip",
+    "Concat",
+    "DepthToSpace",
+    "Div",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Identity",
+    "Mean",
+    "Mul",
+    "Neg",
+    "Pad",
+    "Reshape",
+    "Resize",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Sub",
+    "Sum",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+];
+
 /// The backward graph while it grows.
 pub(super) struct Tape<'a> {
     pub types: &'a Types,
@@ -58,11 +91,6 @@ impl<'a> Tape<'a> {
         for name in others.into_iter().flat_map(Node::reads).chain(outputs) {
             pooled.remove(name.as_str());
         }
-        // A file that `audit grad` wrote has such names.
-        let mut prefix = "backward/".to_string();
-        while begins(graph, &prefix) {
-            prefix.insert(prefix.len() - 1, '_');
-        }
         Tape {
             types,
             processor,
@@ -74,7 +102,7 @@ impl<'a> Tape<'a> {
             constants: BTreeMap::new(),
             short: HashMap::new(),
             extra_outputs: vec![],
-            prefix,
+            prefix: graph.free_prefix("backward"),
             fresh: 0,
         }
     }
@@ -162,13 +190,6 @@ impl<'a> Tape<'a> {
         self.push(Node::new("Expand", &[&value, &shape], &out));
         out
     }
-}
-
-/// Whether a name of the graph begins with `prefix`.
-fn begins(graph: &Graph, prefix: &str) -> bool {
-    let mut begins = false;
-    graph.visit_names(&mut |name| begins |= name.starts_with(prefix));
-    begins
 }
 
 /// The type of a value's gradient: the value's own type, float32 for quantised integers.
@@ -277,26 +298,26 @@ impl<'a, 't> Cx<'a, 't> {
         let zeros = || self.tape.borrow_mut().zeros(&self.node.outputs[i]);
         self.gy[i].clone().unwrap_or_else(zeros)
     }
-    /// Whether input `i` is an input of the graph, up to a factor, an offset, the type and the order of its
-    /// values. Looks at the first nodes only, where preprocessing is.
+    /// Whether input `i` is an input of the graph that was only moved, cropped, padded, resampled, clipped, or
+    /// mapped by a factor and an offset. Looks at the first nodes only, where preprocessing is.
     pub fn is_image(&self, i: usize) -> bool {
         const FIRST: usize = 32;
-        const AFFINE: [&str; 9] =
-            ["Add", "Cast", "Div", "Identity", "Mul", "Reshape", "Sub", "Transpose", "Unsqueeze"];
-        let mut name = &self.node.inputs[i];
+        let mut open = HashSet::from([self.node.inputs[i].as_str()]);
         // Nodes are in the order of their values.
         for node in self.graph.nodes.iter().take(FIRST.min(self.index)).rev() {
-            if !node.outputs.contains(name) {
+            if node.outputs.iter().filter(|out| open.remove(out.as_str())).count() == 0 {
                 continue;
             }
-            let mut moving = node.inputs.iter().filter(|input| !self.graph.constants.contains_key(*input));
-            let (Some(only), None) = (moving.next(), moving.next()) else { return false };
-            if !AFFINE.contains(&node.op.as_str()) {
+            let constant = |name: &str| name.is_empty() || self.graph.constants.contains_key(name);
+            let moving: Vec<&str> =
+                node.inputs.iter().map(String::as_str).filter(|input| !constant(input)).collect();
+            let known = node.domain.is_empty() && IMAGE_OPERATORS.contains(&node.op.as_str());
+            if !known || moving.is_empty() || (moving.len() > 1 && node.op != "Concat") {
                 return false;
             }
-            name = only;
+            open.extend(moving);
         }
-        self.graph.inputs.iter().any(|input| input.name == *name)
+        open.iter().all(|name| self.graph.inputs.iter().any(|input| input.name == *name))
     }
     /// Whether input `i` is on the path, so that it needs a gradient.
     pub fn wants(&self, i: usize) -> bool {
@@ -357,9 +378,9 @@ impl<'a, 't> Cx<'a, 't> {
         if let Some(name) = self.node.output(slot) {
             return name.to_string();
         }
-        let name = format!("{}/output{slot}", self.node.outputs[0]);
-        let output = (self.index, slot, name.clone(), dtype, shape.to_vec());
-        self.tape.borrow_mut().extra_outputs.push(output);
+        let mut tape = self.tape.borrow_mut();
+        let name = format!("{}{}/output{slot}", tape.prefix, self.node.outputs[0]);
+        tape.extra_outputs.push((self.index, slot, name.clone(), dtype, shape.to_vec()));
         name
     }
 

@@ -365,6 +365,21 @@ impl Graph {
         }
     }
 
+    /// `word/`, with underscores behind the word if names of the graph begin so, as in files that `audit grad`
+    /// wrote: no name of the graph begins with the result.
+    pub fn free_prefix(&self, word: &str) -> String {
+        let mut word = word.to_string();
+        loop {
+            let prefix = format!("{word}/");
+            let mut begins = false;
+            self.visit_names(&mut |name| begins |= name.starts_with(&prefix));
+            if !begins {
+                return prefix;
+            }
+            word.push('_');
+        }
+    }
+
     /// Drops inputs that no node reads and that are not outputs.
     pub fn prune_inputs(&mut self) {
         let mut read: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();

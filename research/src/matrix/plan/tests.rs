@@ -398,6 +398,24 @@ fn trees(folder: &Path, audit: &Path) -> [PathBuf; 4] {
     roots
 }
 
+/// The released code keeps its step size for few steps; audit-train's default reaches ε in any number of them.
+#[test]
+fn few_steps_of_hms_tables_are_as_long_as_those_of_its_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut flags = flags(Path::new("hm-tables"));
+    flags.data = vec![birds(folder.path())];
+    let plan = Plan::read(&flags).unwrap().plan;
+    let mut rows = 0;
+    for method in &plan.methods {
+        let words = format!("{} ", plan.words(method, "CUB").join(" "));
+        if words.contains("--pgd-steps 2 ") || words.contains("--pgd-steps 4 ") {
+            assert!(words.contains("--alpha 1/255 "), "{}: {words}", method.name);
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, 14);
+}
+
 /// The whole with the real programs, on each layout for which a plan has numbers: two epochs of one or
 /// two steps, a small net, one query.
 #[test]

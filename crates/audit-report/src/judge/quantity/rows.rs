@@ -76,7 +76,10 @@ pub(super) static SCORES: [Quantity; 7] = [
         digits: 2,
         tolerance: 0.1,
         needs: Needs::Ladder,
-        read: &|report| report.scores.robust()?.ladder.as_ref()?.eps50.as_ref().map(Reading::of_eps50),
+        read: &|report| {
+            let of = report.scores.robust()?.ladder.as_ref()?.eps50.as_ref()?;
+            Some(Reading::of_eps50(of, report.suite.space))
+        },
         follows: Follows::Outcomes(&ladder::eps50_in, None),
         ..ROBUST_SCORE
     },

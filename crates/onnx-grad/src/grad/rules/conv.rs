@@ -44,7 +44,7 @@ impl Window {
                     let lower = i64::from(same == "SAME_LOWER");
                     // Negative if the stride exceeds the kernel. ONNX Runtime then crops, one less in
                     // convolutions than in pools (measured, 1.31).
-                    let less = i64::from(total < 0 && node.op == "Conv");
+                    let less = i64::from(total < 0 && node.op.starts_with("Conv"));
                     (total + lower + less) / 2
                 })
                 .collect(),
@@ -375,9 +375,8 @@ fn conv_transpose(cx: &Cx) -> Done {
         before: list("pads", 0)[..n].to_vec(),
     };
     let auto_pad = node.str("auto_pad", "NOTSET");
-    if auto_pad == "VALID" {
-        window.before = vec![0; n];
-    } else if auto_pad.starts_with("SAME") || node.attrs.contains_key("output_shape") {
+    // A stated output_shape goes before auto_pad=VALID.
+    if auto_pad.starts_with("SAME") || node.attrs.contains_key("output_shape") {
         let extra = list("output_padding", 0);
         for d in 0..n {
             let full = (x[2 + d] - 1) * window.strides[d] + extra[d] + window.extent(d);
@@ -386,6 +385,8 @@ fn conv_transpose(cx: &Cx) -> Done {
             // The larger half of an odd total is in front, except with SAME_UPPER.
             window.before[d] = (total + i64::from(auto_pad != "SAME_UPPER")) / 2;
         }
+    } else if auto_pad == "VALID" {
+        window.before = vec![0; n];
     }
     let group = node.int("group", 1);
     let gy = cx.gy();

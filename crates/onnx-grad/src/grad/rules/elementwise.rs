@@ -7,7 +7,7 @@ use crate::graph::refs;
 
 pub(super) const RULES: &[Rule] = &[
     exact("Abs", |cx| times(cx, &cx.op("Sign", &[&cx.x(0)]))),
-    exact("Acos", |cx| cx.give_first(cx.neg(&cx.div(&cx.gy(), &cx.op("Sin", &[&cx.y(0)]))))),
+    exact("Acos", acos),
     exact("Acosh", |cx| over_quadratic(cx, -1.0, 1.0, true)),
     broadcasting("Add", sum),
     exact("Asin", |cx| over_quadratic(cx, 1.0, -1.0, true)),
@@ -248,6 +248,13 @@ fn over_quadratic(cx: &Cx, a: f32, b: f32, root: bool) -> Done {
     let q = cx.add(&cx.scalar(a), &square);
     let q = if root { cx.op("Sqrt", &[&q]) } else { q };
     cx.give_first(cx.div(&cx.gy(), &q))
+}
+
+/// −1/√(1 − x²), where the factors 1 − x and 1 + x are exact near ±1.
+fn acos(cx: &Cx) -> Done {
+    let (one, x) = (cx.scalar(1.0), cx.x(0));
+    let square = cx.mul(&cx.sub(&one, &x), &cx.add(&one, &x));
+    cx.give_first(cx.neg(&cx.div(&cx.gy(), &cx.op("Sqrt", &[&square]))))
 }
 
 /// The remainder a − b·q with integer q: derivatives 1 and −q.

@@ -4,7 +4,7 @@ use super::{Done, Rule, exact, shape::axis};
 use crate::grad::Cx;
 
 pub(super) const RULES: &[Rule] = &[
-    exact("DFT", dft).but("an axis computed in the graph"),
+    exact("DFT", dft).but("an axis computed in the graph; an inverse of one side to another length"),
     exact("STFT", stft).but("a step computed in the graph; frames of more than 4096 values"),
 ];
 

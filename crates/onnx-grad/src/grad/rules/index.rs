@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("GatherElements", gather_elements),
     exact("GatherND", gather_nd),
     exact("OneHot", one_hot),
-    exact("Pad", pad).but("pads or axes computed in the graph"),
+    exact("Pad", pad).but("pads or axes computed in the graph; mode=wrap that crops"),
     exact("ReverseSequence", reverse_sequence),
     exact("ScatterElements", |cx| {
         scattered(cx, "GatherElements", &[("axis", (axis_of(cx, 0) as i64).into())])

@@ -9,7 +9,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("Gemm", gemm),
     exact("Inverse", inverse).of_microsoft(),
     exact("MatMul", matmul),
-    straight_through("MatMulInteger", matmul_integer),
+    straight_through("MatMulInteger", matmul_integer).but("a vector"),
 ];
 
 /// The derivative of a determinant is the matrix of cofactors: signed determinants without row i and column

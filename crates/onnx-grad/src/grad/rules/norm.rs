@@ -9,7 +9,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("GroupNormalization", group_norm).but("scale and bias per group (opset 18 to 20)"),
     exact("InstanceNormalization", instance_norm),
     exact("LRN", local_response),
-    exact("LayerNormalization", layer_norm),
+    exact("LayerNormalization", layer_norm).but("float64"),
     exact("LogSoftmax", log_softmax).softer(soften::log_softmax, soften::log_softmax_line),
     exact("LpNormalization", lp_norm),
     exact("MeanVarianceNormalization", mean_variance),

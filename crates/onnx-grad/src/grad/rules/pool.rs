@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[
         .but("storage_order=1 of a window of more than 32 places or a larger stride; auto_pad=SAME_* with dilations")
         .leaning(max_pool_of_softened)
         .bending(),
-    exact("MaxUnpool", max_unpool),
+    exact("MaxUnpool", max_unpool).but("positions that repeat"),
 ];
 
 fn max_pool(cx: &Cx) -> Done {

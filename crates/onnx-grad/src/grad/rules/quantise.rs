@@ -12,7 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("DequantizeLinear", dequantize),
     // The scale, computed from the extremes of x, counts as a constant; nothing is clipped.
     straight_through("DynamicQuantizeLinear", |cx| cx.give_first(cx.div(&cx.gy(), &cx.y(1)))),
-    straight_through("QuantizeLinear", quantize),
+    straight_through("QuantizeLinear", quantize).but("4-bit integers and 8-bit floats"),
 ];
 
 /// The shape in which one scale, or one per slice along `axis`, broadcasts.
@@ -47,11 +47,12 @@ fn quantize(cx: &Cx) -> Done {
     let x = cx.cast(&cx.x(0), cx.x_type(0), DType::F32);
     let scale = spread(cx, &cx.x(1), cx.x_type(1), DType::F32);
     let ratio = cx.div(&x, &scale);
-    let mut q = ratio.clone();
+    let mut q = cx.op("Round", &[&ratio]);
     if let Some(zero) = zero_point(cx, DType::F32) {
         q = cx.add(&q, &zero);
     }
-    let (above, below) = (cx.greater(&q, low - 0.5), cx.less(&q, high + 0.5));
+    let above = cx.op("GreaterOrEqual", &[&q, &cx.scalar(low)]);
+    let below = cx.op("LessOrEqual", &[&q, &cx.scalar(high)]);
     let inside = cx.op("And", &[&above, &below]);
     let g = cx.only_where(&inside, &cx.div(&cx.gy(), &scale));
     if cx.wants(1) {

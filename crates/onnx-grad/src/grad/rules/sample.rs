@@ -2,7 +2,8 @@
 //!
 //! A sample is a sum of a few pixels (taps), each times the product of one weight per axis. The pixels'
 //! gradient is scattered with these weights. The positions' gradient needs the slopes of the weights: at
-//! integer positions, where interpolation has a kink, it is the slope above, as in PyTorch.
+//! integer positions, where interpolation has a kink, it is the slope above, as in PyTorch. If values outside
+//! are those of the border or of a mirror, it is 0 at the centres of the outer pixels, as in PyTorch too.
 
 use super::{Done, Rule, exact};
 use crate::grad::Cx;
@@ -15,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("DeformConv", deform_conv),
     exact("GridSample", grid_sample).but("more than 16,777,216 pixels in a channel"),
     exact("RoiAlign", roi_align)
-        .but("sampling_ratio=0 where the regions are computed; the gradient of the regions"),
+        .but("sampling_ratio=0 where the regions are computed, or with more than 4096 samples in a bin; the gradient of the regions"),
 ];
 
 /// The values outside of the image.
@@ -120,6 +121,45 @@ fn cubic(cx: &Cx, position: &str) -> Vec<Near> {
         .collect()
 }
 
+/// A place or a position, mirrored into the axis, and whether it rises with its argument: 1 or 0. `None` for
+/// a single pixel that is mirrored at its centre.
+fn mirror(cx: &Cx, at: &str, size: i64, at_centres: bool) -> Option<[String; 2]> {
+    let (start, period) =
+        if at_centres { (0.0, 2.0 * (size as f32 - 1.0)) } else { (-0.5, 2.0 * size as f32) };
+    if period == 0.0 {
+        return None;
+    }
+    let from = cx.sub(at, &cx.scalar(start));
+    let turns = cx.op("Floor", &[&cx.scale(&from, 1.0 / period)]);
+    let phase = cx.sub(&from, &cx.scale(&turns, period));
+    // Forwards up to the middle of the period, then back.
+    let back = cx.sub(&cx.scalar(period), &phase);
+    let rises = cx.one_where(&cx.op("Less", &[&phase, &back]));
+    Some([cx.add(&cx.op("Min", &[&phase, &back]), &cx.scalar(start)), rises])
+}
+
+/// [`linear`] for values outside that are not 0: the position is first moved into the image. The slopes are
+/// those of PyTorch's `clip_coordinates_set_grad` and `reflect_coordinates_set_grad`.
+fn linear_within(cx: &Cx, position: &str, size: i64, outside: Outside) -> Vec<Near> {
+    let mirrored = match outside {
+        Outside::Mirrored { at_centres } => mirror(cx, position, size, at_centres),
+        _ => None,
+    };
+    let (position, rises) = match mirrored {
+        Some([position, rises]) => (position, Some(rises)),
+        None => (position.to_string(), None),
+    };
+    let last = size as f32 - 1.0;
+    let inside = cx.op("And", &[&cx.greater(&position, 0.0), &cx.less(&position, last)]);
+    let mut turn = cx.one_where(&inside);
+    if let Some(rises) = rises {
+        turn = cx.mul(&turn, &cx.sub(&cx.scale(&rises, 2.0), &cx.scalar(1.0)));
+    }
+    let clipped = cx.op("Clip", &[&position, &cx.scalar(0.0), &cx.scalar(last)]);
+    let turned = |near: Near| Near { slope: near.slope.map(|slope| cx.mul(&slope, &turn)), ..near };
+    linear(cx, &clipped).into_iter().map(turned).collect()
+}
+
 /// The place within the axis, and whether it was inside: 1 or 0, `None` if values outside count.
 fn clamp_place(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Option<String>) {
     let last = size as f32 - 1.0;
@@ -133,17 +173,8 @@ fn clamp_place(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Op
         }
         Outside::Border => (clipped(place), None),
         Outside::Mirrored { at_centres } => {
-            let (start, period) = if at_centres { (0.0, 2.0 * last) } else { (-0.5, 2.0 * size as f32) };
-            if period == 0.0 {
-                return (clipped(place), None);
-            }
-            let from = cx.sub(place, &cx.scalar(start));
-            let turns = cx.op("Floor", &[&cx.scale(&from, 1.0 / period)]);
-            let phase = cx.sub(&from, &cx.scale(&turns, period));
-            // Forwards up to the middle of the period, then back.
-            let back = cx.sub(&cx.scalar(period), &phase);
-            let folded = cx.op("Min", &[&phase, &back]);
-            (clipped(&cx.op("Round", &[&cx.add(&folded, &cx.scalar(start))])), None)
+            let within = mirror(cx, place, size, at_centres).map(|[within, _]| cx.op("Round", &[&within]));
+            (clipped(within.as_deref().unwrap_or(place)), None)
         }
     }
 }
@@ -243,7 +274,7 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
 
     /// The gradient of the images [B, C, pixels], from that of the largest weighted pixel of each bin, [R, C,
     /// bins, 1]. The samples are those of RoiAlign, by region; `inside` [R, 1, P] is 0 if a sample lies
-    /// outside of the image, and `never` is a very negative number for it.
+    /// outside of the image or doesn't exist, and `never` is a very negative number in the second case.
     fn largest(&self, g: &str, inside: &str, never: &str) -> String {
         let cx = self.cx;
         let images = cx.op_with("Gather", &[&cx.x(0), &cx.x(2)], &[("axis", 0i64.into())]);
@@ -306,10 +337,11 @@ fn grid_sample(cx: &Cx) -> Done {
         "reflection" => Outside::Mirrored { at_centres },
         other => return Err(format!("padding_mode={other} is not known")),
     };
-    let neighbours = match cx.node.str("mode", "linear") {
-        "linear" => linear,
-        "nearest" => nearest,
-        "cubic" => cubic,
+    let neighbours: fn(&Cx, &str, i64, Outside) -> Vec<Near> = match cx.node.str("mode", "linear") {
+        "linear" if outside == Outside::Zeros => |cx, position, _, _| linear(cx, position),
+        "linear" => linear_within,
+        "nearest" => |cx, position, _, _| nearest(cx, position),
+        "cubic" => |cx, position, _, _| cubic(cx, position),
         other => return Err(format!("mode={other} is not known")),
     };
     // ±1 are the centres of the outer pixels, or their edges.
@@ -317,7 +349,8 @@ fn grid_sample(cx: &Cx) -> Done {
     let positions = cx.reshape(&cx.x_as_float(1), &[x[0], points, axes]);
     let near = sizes.iter().enumerate().map(|(axis, &size)| {
         let own = component(cx, &positions, axes - 1 - axis as i64, [x[0], points]);
-        neighbours(cx, &cx.add(&cx.scale(&own, factor(size)), &cx.scalar((size as f32 - 1.0) / 2.0)))
+        let position = cx.add(&cx.scale(&own, factor(size)), &cx.scalar((size as f32 - 1.0) / 2.0));
+        neighbours(cx, &position, size, outside)
     });
     let samples = Samples::new(cx, [x[0], x[1], points], sizes, near.collect(), outside)?;
     let g = cx.reshape(&cx.gy(), &[x[0], x[1], points]);
@@ -434,6 +467,9 @@ fn deform_conv(cx: &Cx) -> Done {
     Ok(())
 }
 
+/// Maximum number of samples of a bin of RoiAlign along each axis, if it follows from the region's size.
+const MOST_SAMPLES: i64 = 4096;
+
 /// The bins of RoiAlign's regions.
 struct Bins {
     /// Bins of a region along each axis.
@@ -456,11 +492,17 @@ impl Bins {
             let (scale, least) = (spatial_scale(cx), if half_pixel(cx) { f32::MIN } else { 1.0 });
             let count = |r: &[f32], axis: usize| {
                 let span = (r[3 - axis] * scale - r[1 - axis] * scale).max(least);
-                ((span / size[axis] as f32).ceil() as i64).clamp(1, 1 << 12)
+                match (span / size[axis] as f32).ceil() as i64 {
+                    n if n > MOST_SAMPLES => {
+                        Err(format!("a region with more than {MOST_SAMPLES} samples in a bin is not covered"))
+                    }
+                    // A region without extent has no samples, and its bins are 0.
+                    n => Ok(n.max(0)),
+                }
             };
-            known.chunks(4).map(|r| [count(r, 0), count(r, 1)]).collect()
+            known.chunks(4).map(|r| Ok([count(r, 0)?, count(r, 1)?])).collect::<Result<_, String>>()?
         };
-        let most = [0, 1].map(|axis| each.iter().map(|n| n[axis]).max().unwrap_or(1));
+        let most = [0, 1].map(|axis| each.iter().map(|n| n[axis]).max().unwrap_or(1).max(1));
         Ok(Bins { size, each, most })
     }
 
@@ -497,7 +539,7 @@ impl Bins {
     fn fractions(&self, cx: &Cx, axis: usize) -> String {
         self.floats(cx, |n, point| {
             let (bin, sample) = self.places(point);
-            (bin[axis] as f32 + (sample[axis] as f32 + 0.5) / n[axis] as f32) / self.size[axis] as f32
+            (bin[axis] as f32 + (sample[axis] as f32 + 0.5) / n[axis].max(1) as f32) / self.size[axis] as f32
         })
     }
 
@@ -564,7 +606,8 @@ fn roi_align(cx: &Cx) -> Done {
     let inside = cx.mul(&inside[0], &inside[1]);
     let g = cx.reshape(&cx.gy(), &[regions, x[1], bins.per_region(), 1]);
     let g = if largest {
-        samples.largest(&g, &inside, &bins.of_each(cx, |_| 0.0, f32::MIN))
+        let counts = cx.mul(&inside, &bins.of_each(cx, |_| 1.0, 0.0));
+        samples.largest(&g, &counts, &bins.of_each(cx, |_| 0.0, f32::MIN))
     } else {
         let share = cx.mul(&bins.of_each(cx, |n| 1.0 / (n[0] * n[1]) as f32, 0.0), &inside);
         let g = cx.expand(&g, &[regions, x[1], bins.per_region(), bins.samples()]);

@@ -3,7 +3,7 @@
 use super::{DAMAGED, DType, Done, Expansion, Node, Rewrite, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
-    standard("Attention", 23, attention),
+    standard("Attention", 23, attention).refuses("float64; left_window_size and right_window_size"),
     standard("RotaryEmbedding", 23, rotary),
     contrib("Attention", |rw, node| {
         let product = rw.op("MatMul", &[&node.x(0)?, &node.x(1)?]);
@@ -113,9 +113,10 @@ fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, 
         None => softmax(rw, &biased),
         Some(bias) => {
             // Whether a query has no keys depends on the bias, which is mostly a constant.
-            let (last, never, zero) = (rw.ints(&[-1]), rw.scalar(f32::NEG_INFINITY), rw.scalar(0.0));
+            // The lowest float32 masks a key as −∞ does.
+            let (last, lowest, zero) = (rw.ints(&[-1]), rw.scalar(f32::MIN), rw.scalar(0.0));
             let most = rw.op("ReduceMax", &[&bias, &last]);
-            let blind = rw.op("Equal", &[&most, &never]);
+            let blind = rw.op("LessOrEqual", &[&most, &lowest]);
             let finite = rw.op("Where", &[&blind, &zero, &bias]);
             let safe = rw.op("Add", &[&scores, &finite]);
             let weights = softmax(rw, &safe);
@@ -154,6 +155,44 @@ fn join_heads(rw: &mut Rewrite, node: &Node, y: &str) -> Done {
     rw.finish(node, "Reshape", &[&together, &shape], &[])
 }
 
+/// Whether a value has four dimensions, so that its heads are apart: a list of one. Known once shapes are;
+/// what depends on it folds away then.
+fn has_heads(rw: &mut Rewrite, x: &str) -> String {
+    let shape = rw.op("Shape", &[x]);
+    let (rank, four) = (rw.op("Shape", &[&shape]), rw.ints(&[4]));
+    rw.op("Equal", &[&rank, &four])
+}
+
+/// [batch, a · b · size], in any dimensions → [batch, b, a, size]; if `apart`, all values keep their order.
+fn exchanged(rw: &mut Rewrite, x: &str, [a, b]: [&str; 2], apart: &str) -> String {
+    let (same, one, all) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[-1]));
+    let both = rw.op("Mul", &[a, b]);
+    let (first, second) = (rw.op("Where", &[apart, &one, a]), rw.op("Where", &[apart, &both, b]));
+    let shape = rw.concat(&[&same, &first, &second, &all], 0);
+    let x = rw.op("Reshape", &[x, &shape]);
+    rw.transpose(&x, &[0, 2, 1, 3])
+}
+
+/// [batch, length, heads · size], or [batch, heads, length, size] if `apart` → [batch, heads, length, size]
+fn heads_in_front(rw: &mut Rewrite, x: &str, heads: i64, apart: &str) -> String {
+    let (same, all, stated) = (rw.ints(&[0]), rw.ints(&[-1]), rw.ints(&[heads]));
+    let (a, third) = (rw.dim(x, 1), rw.dim(x, 2));
+    let b = rw.op("Where", &[apart, &third, &stated]);
+    let turned = exchanged(rw, x, [&a, &b], apart);
+    let (heads, length) = (rw.op("Where", &[apart, &a, &b]), rw.op("Where", &[apart, &b, &a]));
+    let shape = rw.concat(&[&same, &heads, &length, &all], 0);
+    rw.op("Reshape", &[&turned, &shape])
+}
+
+/// The inverse of [`heads_in_front`], as the first output of `node`; `like` has its dimensions but the last.
+fn heads_as(rw: &mut Rewrite, node: &Node, y: &str, like: &str, apart: &str) -> Done {
+    let (a, b) = (rw.dim(y, 1), rw.dim(y, 2));
+    let turned = exchanged(rw, y, [&a, &b], apart);
+    let (same, inner, all) = (rw.ints(&[0]), rw.dims(like, 1, Some(-1)), rw.ints(&[-1]));
+    let shape = rw.concat(&[&same, &inner, &all], 0);
+    rw.finish(node, "Reshape", &[&turned, &shape], &[])
+}
+
 fn heads(node: &Node, attr: &str) -> Result<i64, String> {
     match node.int(attr, 0) {
         n if n > 0 => Ok(n),
@@ -177,15 +216,16 @@ fn with_past(rw: &mut Rewrite, node: &Node, past: usize, new: [&mut String; 2]) 
 
 /// Attention of versions 23 to 28.
 fn attention(rw: &mut Rewrite, node: &Node) -> Done {
-    let (mut q, mut k, mut v) = (node.x(0)?, node.x(1)?, node.x(2)?);
-    // The numbers of heads are given only if the inputs have three dimensions.
-    let packed = node.attrs.contains_key("q_num_heads");
+    let given = node.x(0)?;
+    let (mut q, mut k, mut v) = (given.clone(), node.x(1)?, node.x(2)?);
+    // Inputs of three dimensions need the numbers of heads; of others they say nothing, nor does 0.
+    let apart = (node.int("q_num_heads", 0) != 0).then(|| has_heads(rw, &given));
     let mut grouped = true;
-    if packed {
+    if let Some(apart) = &apart {
         let (nq, nk) = (heads(node, "q_num_heads")?, heads(node, "kv_num_heads")?);
-        q = split_heads(rw, &q, nq);
-        k = split_heads(rw, &k, nk);
-        v = split_heads(rw, &v, nk);
+        q = heads_in_front(rw, &q, nq, apart);
+        k = heads_in_front(rw, &k, nk, apart);
+        v = heads_in_front(rw, &v, nk, apart);
         grouped = nq != nk;
     }
     let mut offset = with_past(rw, node, 4, [&mut k, &mut v]);
@@ -239,7 +279,10 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         other => return Err(format!("qk_matmul_output_mode = {other} is not known")),
     };
     rw.also(node, 3, shown);
-    if packed { join_heads(rw, node, &y) } else { rw.finish(node, "Identity", &[&y], &[]) }
+    match apart {
+        Some(apart) => heads_as(rw, node, &y, &given, &apart),
+        None => rw.finish(node, "Identity", &[&y], &[]),
+    }
 }
 
 /// [batch, n, length, size] → [batch, n · each, length, size]: every head `each` times in a row.
@@ -415,17 +458,30 @@ fn interleaved<const N: usize>(rw: &mut Rewrite, x: &str, heads: i64) -> [String
 /// Rotates pairs of values by angles that grow with the position.
 fn rotary(rw: &mut Rewrite, node: &Node) -> Done {
     let given = node.x(0)?;
-    let heads = node.int("num_heads", 0);
-    // Given only if the input is [batch, length, heads · size]; otherwise heads are the second axis.
-    let flat = heads > 0;
-    let x = if flat { rw.reshape(&given, &[0, 0, heads, -1]) } else { given.clone() };
-    let axis = rw.ints(&[if flat { 2 } else { 1 }]);
+    let (same, one, all) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[-1]));
+    // [batch, heads, length, size], or [batch, length, heads, size] from three dimensions, which need the
+    // number of heads.
+    let stated = node.int("num_heads", 0);
+    let apart = (stated != 0).then(|| has_heads(rw, &given));
+    let x = match &apart {
+        Some(apart) => {
+            let (third, heads) = (rw.dim(&given, 2), rw.ints(&[stated]));
+            let inner = rw.op("Where", &[apart, &third, &heads]);
+            let shape = rw.concat(&[&same, &same, &inner, &all], 0);
+            rw.op("Reshape", &[&given, &shape])
+        }
+        None => given.clone(),
+    };
     let mut angles = |i: usize| -> Result<String, String> {
         let mut cache = node.x(i)?;
         if let Some(position) = node.input(3) {
             cache = rw.push("Gather", &[&cache, position], &[("axis", 0i64.into())]);
         }
-        Ok(rw.op("Unsqueeze", &[&cache, &axis]))
+        let Some(apart) = &apart else { return Ok(rw.op("Unsqueeze", &[&cache, &one])) };
+        let length = rw.dim(&cache, 1);
+        let place = [rw.op("Where", &[apart, &one, &length]), rw.op("Where", &[apart, &length, &one])];
+        let shape = rw.concat(&[&same, &place[0], &place[1], &all], 0);
+        Ok(rw.op("Reshape", &[&cache, &shape]))
     };
     let (cos, sin) = (angles(1)?, angles(2)?);
     turn(rw, node, [&given, &x, &cos, &sin])
@@ -439,10 +495,8 @@ fn own_rotary(rw: &mut Rewrite, node: &Node) -> Done {
         return Err(format!("scale = {} is not covered, only 1", node.float("scale", 1.0)));
     }
     let (given, positions, caches) = (node.x(0)?, node.x(1)?, [node.x(2)?, node.x(3)?]);
-    let (one, all, four) = (rw.ints(&[1]), rw.ints(&[-1]), rw.ints(&[4]));
-    let shape = rw.op("Shape", &[&given]);
-    let rank = rw.op("Shape", &[&shape]);
-    let split = rw.op("Equal", &[&rank, &four]);
+    let (one, all) = (rw.ints(&[1]), rw.ints(&[-1]));
+    let split = has_heads(rw, &given);
     let [batch, second, third] = [0, 1, 2].map(|i| rw.dim(&given, i));
     let half = rw.dim(&caches[0], -1);
     // [batch, heads, length, size], or [batch, length, heads, size] from three dimensions.

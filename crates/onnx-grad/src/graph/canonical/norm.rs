@@ -3,8 +3,8 @@
 use super::{DAMAGED, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
-    standard("GroupNormalization", 18, group),
-    standard("RMSNormalization", 23, rms),
+    standard("GroupNormalization", 18, group).refuses("float64"),
+    standard("RMSNormalization", 23, rms).refuses("float64"),
     // ONNX Runtime's own, although it is in the standard domain.
     standard("SimplifiedLayerNormalization", 1, rms),
     contrib("SkipLayerNormalization", skip_layer),

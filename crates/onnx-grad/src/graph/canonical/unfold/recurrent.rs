@@ -6,9 +6,9 @@ use crate::graph::canonical::standard;
 use crate::graph::{Attr, DType, Tensor};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
-    standard("GRU", 7, |rw, node| unfold(rw, node, &GRU)).refuses("more than 4096 steps"),
-    standard("LSTM", 7, |rw, node| unfold(rw, node, &LSTM)).refuses("more than 4096 steps"),
-    standard("RNN", 7, |rw, node| unfold(rw, node, &RNN)).refuses("more than 4096 steps"),
+    standard("GRU", 7, |rw, node| unfold(rw, node, &GRU)).refuses("more than 4096 steps; layout=1"),
+    standard("LSTM", 7, |rw, node| unfold(rw, node, &LSTM)).refuses("more than 4096 steps; layout=1"),
+    standard("RNN", 7, |rw, node| unfold(rw, node, &RNN)).refuses("more than 4096 steps; layout=1"),
 ];
 
 const MOST_STEPS: i64 = 4096;
