@@ -51,6 +51,7 @@ mod golden;
 mod golden_replay;
 mod grad_file;
 mod half;
+#[cfg(unix)]
 mod hostile_names;
 mod identity;
 mod inspect;
