@@ -34,7 +34,9 @@ pub mod shards;
 pub mod suite;
 
 pub use audit_attack::{self as threat, check};
-pub use audit_base::{Error, Exit, Result, choice, error, files, guard, numbers, parallel, random, yaml};
+pub use audit_base::{
+    Error, Exit, Result, choice, error, files, guard, numbers, parallel, random, visible, yaml,
+};
 pub use audit_gallery::{columns, corruption, data, name_index, space};
 pub use audit_model::{self as model, operators};
 pub use audit_render as report;

@@ -13,8 +13,7 @@ fn main() -> ExitCode {
     audit::model::runtime::disable_telemetry();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some(text) = command::short_help(&words) {
-        return print((text.into(), None))
-            .map_or_else(|error| ended(error.exit as u8), |_| ExitCode::SUCCESS);
+        return helped(print((text.into(), None)));
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -24,7 +23,9 @@ fn main() -> ExitCode {
                 Mode::Auto.error(&error);
                 return ExitCode::from(error.exit as u8);
             }
-            None => wrong.exit(),
+            None if wrong.use_stderr() => wrong.exit(),
+            // A text of help, or the version.
+            None => return helped(written(wrong.print(), None)),
         },
     };
     let mode = cli.mode();
@@ -35,6 +36,17 @@ fn main() -> ExitCode {
             let error = command::with_fix(error, &words);
             mode.error(&error);
             ended(error.exit as u8)
+        }
+    }
+}
+
+/// The exit code after a text of help.
+fn helped(printed: Result<Option<Exit>>) -> ExitCode {
+    match printed {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            Mode::Auto.error(&error);
+            ExitCode::from(error.exit as u8)
         }
     }
 }
@@ -52,8 +64,12 @@ fn explained(wrong: &clap::Error) -> Option<Error> {
 }
 
 fn print((text, exit): Done) -> Result<Option<Exit>> {
-    let mut out = std::io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    written(std::io::stdout().write_all(text.as_bytes()), exit)
+}
+
+/// The end of a command whose text was passed to standard output.
+fn written(passed: std::io::Result<()>, exit: Option<Exit>) -> Result<Option<Exit>> {
+    match passed.and_then(|()| std::io::stdout().flush()) {
         // A closed pipe is no error: its reader needs no more.
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Error::internal(format!("can't write to standard output: {e}")))

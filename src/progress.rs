@@ -13,6 +13,7 @@ mod track;
 
 use crate::choice::Choice;
 use crate::report::terminal::wrap;
+use crate::visible::{visible, visible_json};
 pub use phase::Phase;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -51,7 +52,7 @@ impl Mode {
     pub fn note(self, text: &str) {
         match self {
             Mode::None => {}
-            Mode::Json => say(json!({ "event": "note", "text": text })),
+            Mode::Json => event(&json!({ "event": "note", "text": text })),
             Mode::Auto | Mode::Plain => say(text),
         }
     }
@@ -59,7 +60,7 @@ impl Mode {
     /// Prints, in every mode, that something was requested and not done.
     pub fn warn(self, text: &str) {
         match self {
-            Mode::Json => say(json!({ "event": "warning", "text": text })),
+            Mode::Json => event(&json!({ "event": "warning", "text": text })),
             _ => say(text),
         }
     }
@@ -67,7 +68,7 @@ impl Mode {
     /// Prints what is about to be done.
     pub fn plan(self, plan: &Announcement) {
         match (self, &plan.text) {
-            (Mode::Json, _) => say(&plan.event),
+            (Mode::Json, _) => event(&plan.event),
             (Mode::Auto | Mode::Plain, Some(text)) => say(wrap(text)),
             _ => {}
         }
@@ -75,14 +76,15 @@ impl Mode {
 
     /// Prints the error that ends the process.
     pub fn error(self, error: &crate::Error) {
-        say(self.error_line(error));
+        line(&self.error_line(error));
     }
 
     /// The line that [`Mode::error`] prints.
     pub fn error_line(self, error: &crate::Error) -> String {
         match self {
             Mode::Json => {
-                json!({ "event": "error", "exit": error.exit as i32, "text": error.message }).to_string()
+                let event = json!({ "event": "error", "exit": error.exit as i32, "text": error.message });
+                visible_json(&event.to_string()).into_owned()
             }
             _ => format!("audit: {error}"),
         }
@@ -93,8 +95,18 @@ impl Mode {
     }
 }
 
-/// A line on stderr. Work continues if nobody reads it any more, as behind `2>&1 | head`.
+/// A text for people on stderr.
 fn say(text: impl fmt::Display) {
+    line(&visible(&text.to_string()));
+}
+
+/// An event for programs on stderr.
+fn event(event: &Value) {
+    line(&visible_json(&event.to_string()));
+}
+
+/// A line on stderr. Work continues if nobody reads it any more, as behind `2>&1 | head`.
+fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

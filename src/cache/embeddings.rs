@@ -8,7 +8,7 @@ use crate::progress::Phase;
 use crate::random::Random;
 use crate::record::Properties;
 use crate::request::{Gradient, Request};
-use crate::{Error, Exit, Result};
+use crate::{Error, Exit, Result, interrupt};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -169,7 +169,7 @@ pub enum EmbeddingRow {
 }
 
 /// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file has
-/// other images, or an embedding of a sample differs from the saved one.
+/// other images, an image has changed, or an embedding of a sample differs from the saved one.
 pub fn rows(
     request: &Request,
     (name, saved): (&str, &Embedded),
@@ -224,8 +224,45 @@ pub fn rows(
     if let Some(why) = other {
         return Err(stale(name, &why));
     }
+    refuse_changed(request, (name, saved, &rows), (dataset, from))?;
     look_again(request, (name, saved, &rows), (dataset, from), model, prep)?;
     Ok(rows)
+}
+
+/// Images that are hashed between two looks at signals.
+const HASHED: usize = 1024;
+
+/// Refuses a file if an image is not the one that was embedded. A file is hashed unless it was last changed
+/// at the time that is saved with its embedding; its size was compared already.
+fn refuse_changed(
+    request: &Request,
+    (name, saved, rows): (&str, &Embedded, &[EmbeddingRow]),
+    (dataset, from): (&Dataset, usize),
+) -> Result<()> {
+    let mut phase = Phase::brief("gallery", request.progress);
+    let changed = |at: usize| -> Result<()> {
+        let EmbeddingRow::Embedded(row) = rows[at] else { return Ok(()) };
+        let (image, item) = (&saved.images[row], &dataset.items[from + at]);
+        if image.modified.is_some() && image.modified == item.modified() {
+            return Ok(());
+        }
+        let digest = dataset.digest(from + at);
+        match digest.map_err(|e| e.context(format!("{name} has the embedding of `{}`", item.id)))? {
+            Some(digest) if digest != image.digest => Err(changed_since(name, &item.id)),
+            _ => Ok(()),
+        }
+    };
+    for first in (0..rows.len()).step_by(HASHED) {
+        (first..rows.len().min(first + HASHED)).into_par_iter().try_for_each(changed)?;
+        interrupt::check(" while images were compared").map_err(interrupt::with_next_step)?;
+        phase.beat();
+    }
+    phase.finish();
+    Ok(())
+}
+
+fn changed_since(name: &str, id: &str) -> Error {
+    stale(name, &format!("the image `{id}` has changed since its embedding was made"))
 }
 
 /// Embeds a sample again. Each part of a run has another sample.
@@ -249,10 +286,7 @@ fn look_again(
         match (&rows[at], dataset.pixels(from + at, prep)) {
             (&EmbeddingRow::Embedded(row), Ok(found)) => {
                 if found.digest != saved.images[row].digest {
-                    return Err(stale(
-                        name,
-                        &format!("the image `{id}` has changed since its embedding was made"),
-                    ));
+                    return Err(changed_since(name, id));
                 }
                 pixels.extend(found.data);
                 expected.push((id, saved.row(row)));

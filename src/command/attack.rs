@@ -7,6 +7,7 @@ use crate::feature::attack_file::{self, FileAttack, Wish};
 use crate::model::exported::file_of;
 use crate::record::Acceptance;
 use crate::request::Request;
+use crate::visible::visible;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -112,6 +113,6 @@ impl AttackArgs {
             wish: self.wish(),
         };
         let found = attack_file::run(&request, &attack)?;
-        Ok((found.text(), found.exit()))
+        Ok((visible(&found.text()).into_owned(), found.exit()))
     }
 }

@@ -2,11 +2,12 @@
 
 use super::args::{ComputeArgs, DescribedArgs, GradientArgs, ImageArgs, LabelArgs, ProgressArgs};
 use super::values::partition;
-use super::{Done, limit};
+use super::{Done, limit, passed};
 use crate::feature::embed;
 use crate::model::exported::file_of;
 use crate::record::Partition;
 use crate::request::Request;
+use crate::visible::visible;
 use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
@@ -68,6 +69,6 @@ impl EmbedArgs {
         let request = self.request()?;
         interrupt::listen();
         limit(request.compute.threads);
-        Ok((embed::run(&request, &self.file)?, None))
+        Ok(passed(visible(&embed::run(&request, &self.file)?).into_owned()))
     }
 }

@@ -10,6 +10,7 @@ use crate::record::reason::SAMPLING_NOISE;
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::suite::Suite;
+use crate::visible::visible;
 use crate::{Error, Result};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -77,11 +78,11 @@ impl GateCommand {
         // The finding of the audit, if there is one, is about its own baseline.
         report.warnings.retain(|w| !SAMPLING_NOISE.made(w));
         if let Some(noise) = sampling_noise(&report) {
-            shown += &format!("{} [{}]: {}\n", noise.word(), noise.id, noise.text);
+            shown += &format!("{} [{}]: {}\n", noise.word(), noise.id, visible(&noise.text));
             report.warnings.push(noise);
         }
         report::write_all(Target::open_all(&self.output)?, None, &report, true)?;
-        let alarm = alarm(&report).map_or(String::new(), |alarm| alarm + "\n");
+        let alarm = alarm(&report).map_or(String::new(), |alarm| format!("{}\n", visible(&alarm)));
         Ok((alarm + &shown, report.exit()))
     }
 }

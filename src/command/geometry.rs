@@ -4,6 +4,7 @@ use super::args::{ProgressArgs, SavedArgs, Shared};
 use super::{Done, begin};
 use crate::feature::geometry;
 use crate::request::Request;
+use crate::visible::visible;
 use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
@@ -51,6 +52,6 @@ impl GeometryArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
         let request = begin(self.request()?, command);
         let found = geometry::run(&request).map_err(interrupt::with_next_step)?;
-        Ok((geometry::terminal(&found), found.exit(request.allow_untrusted)))
+        Ok((visible(&geometry::terminal(&found)).into_owned(), found.exit(request.allow_untrusted)))
     }
 }

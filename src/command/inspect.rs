@@ -1,6 +1,6 @@
 //! `audit inspect`.
 
-use super::args::{ComputeArgs, ReadingArgs};
+use super::args::{ComputeArgs, ProgressArgs, ReadingArgs};
 use super::{Done, limit};
 use crate::feature::inspect::{self, Inspect};
 use crate::model::exported::file_of;
@@ -37,6 +37,9 @@ pub struct InspectArgs {
     /// Where it computes.
     #[command(flatten)]
     pub compute: ComputeArgs,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub progress: ProgressArgs,
 }
 
 impl InspectArgs {
@@ -51,6 +54,7 @@ impl InspectArgs {
             json: self.json,
             reading: self.reading.reading()?,
             compute: self.compute.compute(),
+            progress: self.progress.mode(),
             command,
         })
     }

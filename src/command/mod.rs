@@ -163,6 +163,7 @@ impl Cli {
             None => self.run.progress.mode(),
             Some(Command::Run(args)) => args.progress.mode(),
             Some(Command::Demo(args)) => args.progress.mode(),
+            Some(Command::Inspect(args)) => args.progress.mode(),
             Some(Command::Doctor(args)) => args.progress.mode(),
             Some(Command::Attack(args)) => args.progress.mode(),
             Some(Command::Sweep(args)) => args.progress.mode(),

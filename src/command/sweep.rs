@@ -5,6 +5,7 @@ use super::{Done, begin};
 use crate::Result;
 use crate::feature::sweep;
 use crate::request::Request;
+use crate::visible::visible;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -74,6 +75,6 @@ impl SweepArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
         let request = begin(self.request()?, command);
         let found = sweep::run(&request, &self.over)?;
-        Ok((sweep::terminal(&found), found.exit(request.allow_untrusted)))
+        Ok((visible(&sweep::terminal(&found)).into_owned(), found.exit(request.allow_untrusted)))
     }
 }

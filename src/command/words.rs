@@ -4,6 +4,7 @@ use super::Cli;
 use crate::Error;
 use crate::error::did_you_mean;
 use crate::report::escape::shell;
+use crate::visible::is_obeyed;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::error::Error as _;
@@ -38,6 +39,10 @@ pub fn with_fix(error: Error, words: &[OsString]) -> Error {
     let words = words.iter().map(|word| word.to_string_lossy().into_owned());
     let line: Vec<String> =
         std::iter::once("audit".into()).chain(words).chain(flags.iter().cloned()).collect();
+    // A line with other characters than it shows is not for pasting.
+    if line.iter().any(|word| word.contains(is_obeyed)) {
+        return error;
+    }
     // Flags of a comparison apply to both models.
     if line.get(1).is_some_and(|word| word == "compare") || Cli::try_parse_from(&line).is_err() {
         return error;

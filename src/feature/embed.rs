@@ -3,6 +3,7 @@
 use crate::pipeline::images;
 use crate::pipeline::machine::Machine;
 use crate::pipeline::settings::{inputs, refuse_inputs, settle_card};
+use crate::pipeline::warnings::left_out;
 use crate::progress::Phase;
 use crate::report::Destination;
 use crate::request::Request;
@@ -42,8 +43,9 @@ pub fn run(request: &Request, path: &Path) -> Result<String> {
         }
     }
     let embedded = images::embed_all(request, &dataset, &mut model)?;
-    let (rows, unreadable) = (embedded.images.len(), embedded.unreadable.len());
+    let rows = embedded.images.len();
+    let reasons: Vec<String> = embedded.unreadable.iter().map(|(_, why)| why.clone()).collect();
     embedded.write(path)?;
-    let lacking = if unreadable > 0 { format!("; {unreadable} images can't be read") } else { String::new() };
+    let lacking = left_out(&reasons).map_or(String::new(), |lacking| format!("; {lacking}"));
     Ok(format!("{}: {rows} embeddings of {} numbers{lacking}\n", path.display(), model.info.dim))
 }

@@ -18,6 +18,7 @@ use crate::report::escape::words;
 use crate::report::terminal::wrap_under;
 use crate::request::{Compute, Reading};
 use crate::suite::Suite;
+use crate::visible::{is_obeyed, visible_json, visible_name};
 use crate::{Error, Exit, Result, interrupt, operators};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -137,6 +138,8 @@ pub struct Inspect {
     pub reading: Reading,
     /// What it runs on.
     pub compute: Compute,
+    /// How progress is shown.
+    pub progress: Mode,
     /// The command line, which the next steps repeat in part.
     pub command: String,
 }
@@ -149,7 +152,7 @@ pub fn run(request: &Inspect) -> Result<(String, Option<Exit>)> {
     let card = settle_card(request.reading.stated.clone(), request.reading.card.as_deref(), path)?;
     let to = request.write_card.then(|| card_file(path)).transpose()?;
     let suite = Suite::load(&request.suite)?;
-    let machine = Machine::choose(&request.compute, Mode::Auto)?;
+    let machine = Machine::choose(&request.compute, request.progress)?;
     let found = watched(path, &card, &machine, request)?;
     let mut findings = findings(request, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
@@ -159,9 +162,9 @@ pub fn run(request: &Inspect) -> Result<(String, Option<Exit>)> {
     }
     let text = match request.json {
         true => {
-            serde_json::to_string_pretty(&findings)
-                .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?
-                + "\n"
+            let json = serde_json::to_string_pretty(&findings)
+                .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?;
+            format!("{}\n", visible_json(&json))
         }
         false => findings.render(),
     };
@@ -186,7 +189,7 @@ impl Follow for Reporter {
 /// [`inspect`] within the time limit; says what it is doing if it takes a while. Errors (exit code 3): the
 /// limit is reached while the file is read.
 fn watched(path: &Path, card: &Card, machine: &Machine, request: &Inspect) -> Result<Inspection> {
-    let mut phase = Phase::brief("inspect", Mode::Auto);
+    let mut phase = Phase::brief("inspect", request.progress);
     let limit = request.time_limit;
     let (meter, known) = (Meter::default(), Arc::new(Mutex::new(None)));
     let reporter = Reporter { meter: meter.clone(), known: known.clone() };
@@ -259,6 +262,8 @@ fn findings(
             _ => card.into_iter().chain([audit(&[]), own.into()]).collect(),
         });
     }
+    // A command is pasted, and would have other characters than it shows.
+    next.retain(|step| !step.contains(is_obeyed));
     Ok(Findings {
         model: request.model.display().to_string(),
         bytes: found.identity.bytes,
@@ -356,10 +361,12 @@ impl Findings {
             (None, None, Some(_)) => " · any batch".into(),
             (None, None, None) => String::new(),
         };
-        lines.push(("inputs", self.inputs.join(", ") + &batch));
-        lines.push(("outputs", self.outputs.join(", ")));
+        // A line of its own could pass for one of the program's.
+        let listed = |names: &[String]| visible_name(&names.join(", ")).into_owned();
+        lines.push(("inputs", listed(&self.inputs) + &batch));
+        lines.push(("outputs", listed(&self.outputs)));
         if let Some(e) = &self.embedding {
-            lines.push(("embedding", format!("`{}`, {} values: {}", e.name, e.dim, e.why)));
+            lines.push(("embedding", format!("`{}`, {} values: {}", visible_name(&e.name), e.dim, e.why)));
         }
         lines.extend(self.preprocessing.iter().map(|p| ("images", p.clone())));
         lines.push(("precision", self.precision.clone()));

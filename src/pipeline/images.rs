@@ -210,6 +210,8 @@ struct Gathered {
     digests: Vec<[u8; 32]>,
     /// The hash of the pixels of every image that was read.
     pixels: Vec<u64>,
+    /// [`Item::modified`] of the images that are embedded, before they are read.
+    modified: Vec<Option<i64>>,
     /// The hash of ids, classes and pixels.
     contents: Sha256,
 }
@@ -228,19 +230,21 @@ impl Gathered {
         embeddings.reserve_exact((n - given) * dim);
         let mut readable = vec![true; given];
         readable.reserve_exact(n - given);
-        let (unreadable, digests, pixels) = (Vec::new(), Vec::new(), Vec::new());
-        Gathered { given, embeddings, readable, unreadable, digests, pixels, contents }
+        let (unreadable, digests, pixels, modified) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Gathered { given, embeddings, readable, unreadable, digests, pixels, modified, contents }
     }
 
     /// The part to save of the computed embeddings; `values` are these embeddings.
     fn to_save(&self, request: &Request, dataset: &Dataset, model: &Model, values: Vec<f32>) -> Embedded {
-        let items = dataset.items.iter().zip(&self.readable).skip(self.given);
-        let read = items.filter(|(_, readable)| **readable).map(|(item, _)| item);
-        let image = |((item, digest), pixels): ((&Item, &[u8; 32]), &u64)| Image {
+        let items = dataset.items.iter().zip(&self.readable).skip(self.given).zip(&self.modified);
+        let read =
+            items.filter(|((_, readable), _)| **readable).map(|((item, _), modified)| (item, *modified));
+        let image = |(((item, modified), digest), pixels): (((&Item, _), &[u8; 32]), &u64)| Image {
             id: item.id.clone(),
             label: dataset.classes[item.class].clone(),
             camera: item.camera(),
             bytes: embeddings::bytes(item),
+            modified,
             part: item.part(),
             digest: *digest,
             pixels: *pixels,
@@ -260,6 +264,7 @@ impl Gathered {
         let (chunk, full) = (batch.max(64), batch * model.pixels());
         let mut waiting: Vec<f32> = Vec::new();
         let left = self.readable.len()..n;
+        self.modified = dataset.items[left.clone()].par_iter().map(Item::modified).collect();
         std::thread::scope(|scope| -> Result<()> {
             let (sender, decoded) = std::sync::mpsc::sync_channel(1);
             scope.spawn(move || {

@@ -54,14 +54,7 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
             model.dim, model.output
         )));
     }
-    if !data.unreadable.is_empty() {
-        let count = data.unreadable.len();
-        let images = if count == 1 { "image" } else { "images" };
-        found.push(reason::UNREADABLE_IMAGES.warning(format!(
-            "{count} {images} can't be read and were left out: {}",
-            some_of(&data.unreadable, "; ")
-        )));
-    }
+    found.extend(left_out(&data.unreadable).map(|text| reason::UNREADABLE_IMAGES.warning(text)));
     if benign.is_some_and(|benign| benign.nmi.is_none()) {
         found.push(reason::NO_CLUSTERING.note(format!(
             "NMI and AMI are left out: clustering {} images into {} classes takes minutes or more. Add --nmi to compute them",
@@ -79,6 +72,16 @@ pub fn unformed(route: Route, why: &str) -> Finding {
         route.in_words()
     );
     reason::PASS_LEFT_OUT.finding(Found::warning(found))
+}
+
+/// How many images can't be read, and why the first ones can't; `None` if all can.
+pub fn left_out(reasons: &[String]) -> Option<String> {
+    let images = match reasons.len() {
+        0 => return None,
+        1 => "1 image can't be read and was".into(),
+        count => format!("{count} images can't be read and were"),
+    };
+    Some(format!("{images} left out: {}", some_of(reasons, "; ")))
 }
 
 /// The first few of a list, and the number of the others.

@@ -1,7 +1,7 @@
 //! A phase as it is shown: its bar, its lines or its events.
 
 use super::track::{Progress, Track};
-use super::{Announcement, Meter, Mode, Position, say, span};
+use super::{Announcement, Meter, Mode, Position, event, say, span};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt;
@@ -46,7 +46,7 @@ impl Phase {
     /// then from time to time.
     pub fn new(name: &'static str, total: u64, mode: Mode) -> Phase {
         if mode == Mode::Json {
-            say(json!({ "event": "start", "phase": name }));
+            event(&json!({ "event": "start", "phase": name }));
         }
         Phase::begun(name, total, mode)
     }
@@ -113,7 +113,7 @@ impl Phase {
         self.last = Instant::now();
         self.shown_at = Some(at);
         match self.mode {
-            Mode::Json => say(self.event(&shown, at)),
+            Mode::Json => event(&self.event(&shown, at)),
             _ => {
                 let at = at.map(|at| at.to_string());
                 say(shown.line(self.name, at.as_deref().or(self.stage)));
@@ -172,11 +172,11 @@ impl Phase {
         self.quiet = false;
         let spent = self.since.elapsed().as_secs_f64();
         if let Mode::Json = self.mode {
-            let mut event = json!({ "event": "wait", "phase": self.name, "seconds": spent.round() });
+            let mut wait = json!({ "event": "wait", "phase": self.name, "seconds": spent.round() });
             if let Some(stage) = stage {
-                event["stage"] = stage.into();
+                wait["stage"] = stage.into();
             }
-            return say(event);
+            return event(&wait);
         }
         let stage = stage.map_or(String::new(), |stage| format!("{stage}, "));
         say(format_args!("{}: {stage}{} so far", self.name, span(spent)));
@@ -239,9 +239,9 @@ impl Phase {
             (None, _) if self.quiet => {}
             (None, Mode::Json) => {
                 if let Some(at) = self.shown_at.take() {
-                    say(self.event(&shown, at.map(Position::ended)));
+                    event(&self.event(&shown, at.map(Position::ended)));
                 }
-                say(json!({ "event": "end", "phase": self.name, "seconds": seconds }));
+                event(&json!({ "event": "end", "phase": self.name, "seconds": seconds }));
             }
             (None, _) => say(format_args!("{}: 100 %, {seconds:.1} s", self.name)),
         }

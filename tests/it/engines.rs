@@ -46,7 +46,7 @@ fn stored_embeddings_change_nothing() {
     dir.write("data/class00/broken.png", "no image");
     done(audit(&dir, "-o own.json"));
     let said = done(embed(&dir, "-o gallery.parquet"));
-    says(&said.out, &["gallery.parquet: 30 embeddings", "1 images can't be read"]);
+    says(&said.out, &["gallery.parquet: 30 embeddings", "1 image can't be read and was left out"]);
     let said = done(audit(&dir, "-o stored.json --gallery-cache gallery.parquet"));
     says(&said.err, &["31 embeddings from gallery.parquet", "30 of them were computed again and agree"]);
     assert_eq!(lasting_text(&dir, "stored.json"), lasting_text(&dir, "own.json"));
@@ -78,8 +78,7 @@ fn stored_embeddings_of_something_else_are_refused() {
     refused(&dir, stored("--range 0,255"), 2);
     refused(&dir, stored("--batch 4"), 2);
     refused(&dir, audit(&dir, "--gallery-cache suite.yaml"), 2);
-    // An image with other pixels in a file of the same length: the sample finds it, because it covers all of
-    // so few images.
+    // An image with other bytes in a file of the same length.
     let image = dir.join("data/class03/02.png");
     let before = std::fs::read(&image).unwrap();
     let mut other = before.clone();

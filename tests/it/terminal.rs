@@ -11,7 +11,7 @@ const FLAGS: [&str; 7] = ["model.onnx", "--suite", "suite.yaml", "--data", "data
 const LONG: &str = "--steps=100000";
 const SHORT: &str = "--steps=2";
 
-fn stage() -> Temp {
+pub fn stage() -> Temp {
     let dir = models::stage(6, 5);
     dir.write("suite.yaml", "form: published\nattacks: [QA-, ES]\n");
     dir
@@ -115,7 +115,7 @@ fn quiet_and_plain() {
 }
 
 /// On a terminal, from `script`. Returns everything that it shows.
-fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> String {
+pub fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> String {
     let program = program(dir.path());
     let line = format!("{:?} {}", program.get_program(), [&FLAGS[..], args].concat().join(" "));
     let mut script = Command::new("script");
@@ -129,7 +129,7 @@ fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> Strin
 }
 
 /// Whether a text sets a colour: ESC [ 3x m, ESC [ 38;...m.
-fn coloured(text: &str) -> bool {
+pub fn coloured(text: &str) -> bool {
     text.split("\u{1b}[").skip(1).any(|rest| {
         let code: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == ';').collect();
         rest[code.len()..].starts_with('m')

@@ -179,7 +179,7 @@ const BY_VALUES: &str = "by the image's values";
 /// Runs the program to its end, and returns its peak memory, in bytes.
 #[cfg(unix)]
 #[allow(clippy::zombie_processes)] // wait4 waits, which also tells the memory.
-fn run_measured(dir: &Temp, args: &[&str]) -> (Ran, u64) {
+pub fn run_measured(dir: &Temp, args: &[&str]) -> (Ran, u64) {
     let files = ["stdout", "stderr"].map(|name| dir.join(name));
     let [out, err] = files.clone().map(|path| std::fs::File::create(path).unwrap());
     let child = program(dir).args(args).stdout(out).stderr(err).spawn().unwrap();

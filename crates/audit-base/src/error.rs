@@ -1,5 +1,6 @@
 //! The one error type: what went wrong, in words for the user, and the exit code it ends the process with.
 
+use crate::visible::visible;
 use std::fmt;
 
 /// Exit codes of the command line, as documented in the README.
@@ -136,9 +137,10 @@ impl Error {
     }
 }
 
+/// For a terminal: names in the message may be of anybody.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&visible(&self.message))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What all crates of `audit` share: errors with exit codes, files that are read and written safely, random
 //! numbers that depend on a seed and a name, YAML with errors that name the line, values with a few names,
-//! means, loops on all threads, and panics of libraries that become errors.
+//! means, loops on all threads, panics of libraries that become errors, texts that no terminal obeys, and the
+//! memory that is free.
 
 /// Rows of a table are shown and told apart by their names.
 #[macro_export]
@@ -24,9 +25,11 @@ pub mod choice;
 pub mod error;
 pub mod files;
 pub mod guard;
+pub mod memory;
 pub mod numbers;
 pub mod parallel;
 pub mod random;
+pub mod visible;
 pub mod yaml;
 
 pub use error::{Error, Exit, Result};

@@ -453,6 +453,12 @@ fn is_shares(graph: &Graph, output: &str) -> bool {
     false
 }
 
+/// Whether an output holds class scores, by its name or by the operator that makes it.
+pub(super) fn is_scores(graph: &Graph, output: &str) -> bool {
+    let name = output.to_lowercase();
+    SCORES.iter().any(|word| name.contains(word)) || is_shares(graph, output)
+}
+
 /// The value that a classifier's weights are applied to, as far as the last operators show it.
 fn before_classifier(graph: &Graph, output: &str) -> Option<String> {
     let mut at = output.to_string();

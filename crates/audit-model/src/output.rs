@@ -2,13 +2,15 @@
 
 use super::EMBEDDING;
 use super::card::{Axes, Card, Pooling};
+use super::inspect::is_scores;
 use super::remedy::{self, Flags};
 use audit_base::choice::Choice;
+use audit_base::visible::visible_name;
 use audit_base::{Error, Result};
 use ndarray::Array2;
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// How an output's shape is interpreted, for a known batch.
 enum Reading {
@@ -59,7 +61,10 @@ pub(super) fn choose(graph: &mut Graph, name: &str) -> Result<()> {
     let exists = graph.nodes.iter().any(|n| n.outputs.iter().any(|o| o == name));
     if !exists {
         let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
-        return Err(Error::model(format!("has no value {name:?}. Its outputs are: {}", outputs.join(", "))));
+        return Err(Error::model(format!(
+            "has no value {name:?}. Its outputs are: {}",
+            visible_name(&outputs.join(", "))
+        )));
     }
     graph.outputs = vec![Value { name: name.to_string(), dtype: DType::Other(0), shape: None }];
     Ok(())
@@ -79,24 +84,22 @@ fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, la
     let (mut vectors, mut places, mut lines) = (Vec::new(), Vec::new(), Vec::new());
     for output in &graph.outputs {
         let Some((dtype, shape)) = types.get(&output.name) else {
-            lines.push(format!("  {}, which is no tensor", output.name));
+            lines.push(format!("  {}, which is no tensor", visible_name(&output.name)));
             continue;
         };
-        lines.push(format!("  {} {shape:?}", output.name));
+        lines.push(format!("  {} {shape:?}", visible_name(&output.name)));
         let Some(reading) = read(shape, batch, layout).filter(|_| dtype.is_float()) else { continue };
         let of = if matches!(reading, Reading::Vector) { &mut vectors } else { &mut places };
         of.push(Found { name: output.name.clone(), dtype: *dtype, shape: shape.clone(), reading });
     }
     let outputs = lines.join("\n");
     let other_kind = !places.is_empty();
-    let named = |all: &[Found]| -> Vec<Flags> {
-        all.iter().rev().map(|found| remedy::row("--output", &found.name)).collect()
-    };
     let pooled = places.first().map(|found| match found.reading {
         Reading::Places(ref axes, _) if axes.len() == 1 => remedy::row("--pooling", "cls"),
         _ => remedy::row("--pooling", "mean"),
     });
-    let several = named(if pooling.is_some() { &places } else { &vectors });
+    let several = likeliest(graph, if pooling.is_some() { &places } else { &vectors });
+    let several: Vec<Flags> = several.iter().map(|found| remedy::row("--output", &found.name)).collect();
     let mut wanted = if pooling.is_some() { places } else { vectors };
     match (wanted.pop(), wanted.is_empty()) {
         (Some(found), true) => Ok(found),
@@ -119,6 +122,30 @@ fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, la
         ))
         .lacking(inner_vectors(graph, types, batch, layout))),
     }
+}
+
+/// Outputs of which each could be the embedding, the likeliest first: no class scores, then those from which
+/// others are computed, as a classifier's scores are from its features, then the last ones.
+fn likeliest<'f>(graph: &Graph, candidates: &'f [Found]) -> Vec<&'f Found> {
+    let sources: HashSet<&str> = candidates.iter().flat_map(|found| sources_of(graph, &found.name)).collect();
+    let mut all: Vec<&Found> = candidates.iter().rev().collect();
+    all.sort_by_cached_key(|found| (is_scores(graph, &found.name), !sources.contains(found.name.as_str())));
+    all
+}
+
+/// The values that a value is computed from.
+fn sources_of<'g>(graph: &'g Graph, name: &'g str) -> HashSet<&'g str> {
+    let makes = |node: &'g Node| node.outputs.iter().map(move |output| (output.as_str(), node));
+    let producers: HashMap<&str, &Node> = graph.nodes.iter().flat_map(makes).collect();
+    let (mut found, mut open) = (HashSet::new(), vec![name]);
+    while let Some(at) = open.pop() {
+        for input in producers.get(at).copied().into_iter().flat_map(|node| &node.inputs) {
+            if found.insert(input.as_str()) {
+                open.push(input);
+            }
+        }
+    }
+    found
 }
 
 /// Vectors inside of a graph, the nearest to its outputs first.

@@ -1,5 +1,6 @@
 //! The report on a terminal. Its width is that of COLUMNS, else of the terminal, up to a limit, or 80 without
-//! a terminal. On a terminal it has colours, unless NO_COLOR is set.
+//! a terminal. On a terminal with colours it has some, unless NO_COLOR is set. Texts come from models, images
+//! and reports of other people: each becomes [`visible`] before it is wrapped, put into a table or coloured.
 
 use super::assessment::{Standing, assess_own, beside_alarm};
 use super::headline::{Headline, StrongSummary, for_others, for_recall, headlines};
@@ -7,6 +8,7 @@ use super::sections::{Content, Medium, SECTIONS};
 use super::view::{
     Grid, about_ladder, bound, capital, file_column, label, ladder, numbers, percent, stepping, within,
 };
+use audit_base::visible::{is_obeyed, visible};
 use audit_report::facts::is_robust_term;
 use audit_report::judge::quantity::{ARS_TABLE, EPS50, Quantity};
 use audit_report::judge::row::{State as NumberState, alarm};
@@ -39,10 +41,11 @@ pub fn width() -> usize {
 pub struct Paint(pub bool);
 
 impl Paint {
-    /// Colours if standard output is a terminal and NO_COLOR (no-color.org) is not set.
+    /// Colours if standard output is a terminal that has some (TERM), and NO_COLOR (no-color.org) is not set.
     pub fn detect() -> Paint {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Paint(std::io::stdout().is_terminal() && !refused)
+        let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+        Paint(std::io::stdout().is_terminal() && !refused && !dumb)
     }
 
     /// The text with each line in a style, if there is one and colours are on.
@@ -134,7 +137,9 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     let next = assessed
         .iter()
         .flat_map(|found| &found.next)
-        .find_map(|(text, command)| Some((text, command.as_ref()?)));
+        .filter_map(|(text, command)| Some((text, command.as_ref()?)))
+        // A command with other characters than it shows is not for pasting.
+        .find(|(_, command)| !command.contains(is_obeyed));
     if let Some((text, command)) = next {
         // People paste a command, so it stays in one line.
         last.push(format!("{}\n  {command}", wrap(&format!("next: {text}:"))));
@@ -249,7 +254,7 @@ pub fn verdict(verdict: &Verdict) -> String {
 
 /// The gate's verdict, with colours or without.
 pub fn verdict_with(verdict: &Verdict, paint: Paint) -> String {
-    let text = verdict.render();
+    let text = visible(&verdict.render()).into_owned();
     let headline = if verdict.exit().is_some() { RED } else { GREEN };
     let of_check = |result| match result {
         CheckResult::Fail => Some(RED),
@@ -549,8 +554,8 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
         row.extend(with_ers.then(|| percent(a.ers_term)));
         row.extend([percent(found.resistance), a.of()]);
         let cell = |text: String| match a.small() {
-            true => Cell::new(text).add_attribute(Attribute::Dim),
-            false => Cell::new(text),
+            true => Cell::new(visible(&text)).add_attribute(Attribute::Dim),
+            false => Cell::new(visible(&text)),
         };
         table.add_row(row.into_iter().map(cell));
     }
@@ -588,8 +593,9 @@ pub fn table(grid: &Grid, width: usize, paint: Paint) -> String {
         return grid.rows.iter().map(paragraph).collect::<Vec<_>>().join("\n");
     }
     let mut table = paint.table();
-    table.set_header(&grid.head);
-    table.add_rows(&grid.rows);
+    let seen = |row: &Vec<String>| row.iter().map(|cell| visible(cell).into_owned()).collect::<Vec<_>>();
+    table.set_header(seen(&grid.head));
+    table.add_rows(grid.rows.iter().map(seen));
     for (i, column) in table.column_iter_mut().enumerate() {
         let text = grid.is_text(i);
         column.set_cell_alignment(if text { CellAlignment::Left } else { CellAlignment::Right });
@@ -611,6 +617,7 @@ pub fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String
     for f in findings {
         let advice = if f.advice.is_empty() { String::new() } else { format!("\n→ {}", f.advice) };
         let question = format!("{} {}{advice}", f.asks, capital(&f.found));
+        let question = visible(&question).into_owned();
         let level = Cell::new(f.word());
         let level = match f.severity {
             _ if f.state == State::NotChecked => level.add_attribute(Attribute::Dim),
@@ -618,7 +625,7 @@ pub fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String
             Severity::Warning => level.fg(Color::Yellow),
             Severity::Info | Severity::Ok => level,
         };
-        table.add_row([Cell::new(&f.check), level, Cell::new(question)]);
+        table.add_row([Cell::new(visible(&f.check)), level, Cell::new(question)]);
     }
     // The columns of names and severities do not wrap.
     for i in 0..2 {
@@ -669,7 +676,7 @@ pub fn wrap_under(head: &str, text: &str) -> String {
 
 fn wrap_in(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split(' ') {
+    for word in visible(text).split(' ') {
         let last = lines.len() - 1;
         let used = lines[last].chars().count();
         if used > 0 && used + 1 + word.chars().count() > width {

@@ -10,6 +10,7 @@ use crate::report::view::{
     transfer,
 };
 use crate::report::{Output, Rendering, escape, pretty, terminal};
+use crate::visible::visible;
 use std::path::Path;
 
 /// Formats of comparisons, by the extension of the file name.
@@ -101,7 +102,8 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
             out += &format!("  and {} more: resistances, and clean retrieval (--all)\n", others.len());
         }
     }
-    out + &comparison.crossed.as_ref().map_or(String::new(), together)
+    out += &comparison.crossed.as_ref().map_or(String::new(), together);
+    visible(&out).into_owned()
 }
 
 /// Characters of the longest word of a row, "not significant".

@@ -33,6 +33,8 @@ pub struct Image {
     pub camera: Option<u32>,
     /// Size of its file in bytes, if no other image is in it.
     pub bytes: Option<u64>,
+    /// [`super::Item::modified`] before the file was read; `None` in files of earlier versions.
+    pub modified: Option<i64>,
     /// [`super::Item::part`].
     pub part: Option<String>,
     /// SHA-256, as [`super::Pixels::digest`].
@@ -77,19 +79,26 @@ impl Embedded {
             true => table.texts("part")?,
             false => vec![None; ids.len()],
         };
-        if [digests.len(), bytes.len(), hashes.len(), parts.len()].iter().any(|&n| n != ids.len()) {
+        let times = match table.names().contains(&"modified") {
+            true => table.wholes("modified")?,
+            false => vec![None; ids.len()],
+        };
+        let lengths = [digests.len(), bytes.len(), hashes.len(), parts.len(), times.len()];
+        if lengths.iter().any(|&n| n != ids.len()) {
             return Err(table.wrong("its columns differ in length: it is damaged"));
         }
         let mut images = Vec::with_capacity(ids.len());
-        let rows = ids.into_iter().zip(labels).zip(cameras).zip(digests).zip(bytes).zip(hashes).zip(parts);
-        for (row, ((((((id, label), camera), digest), bytes), hash), part)) in rows.enumerate() {
+        let named = ids.into_iter().zip(labels).zip(cameras).zip(parts);
+        let files = digests.into_iter().zip(bytes).zip(hashes).zip(times);
+        for (row, (named, file)) in named.zip(files).enumerate() {
+            let ((((id, label), camera), part), (((digest, bytes), hash), modified)) = (named, file);
             let digest = digest.as_deref().and_then(from_hex);
             let digest =
                 digest.ok_or_else(|| table.wrong_at(row + 1, "sha256", "expected 64 hexadecimal digits"))?;
             let bytes = bytes.map(u64::try_from).transpose();
             let bytes = bytes.map_err(|_| table.wrong_at(row + 1, "bytes", "is negative"))?;
             let pixels = hash.ok_or_else(|| table.wrong_at(row + 1, "pixels", "is empty"))?.cast_unsigned();
-            images.push(Image { id, label, camera, bytes, part, digest, pixels });
+            images.push(Image { id, label, camera, bytes, modified, part, digest, pixels });
         }
         let dim = embeddings.ncols();
         let values = embeddings.into_raw_vec_and_offset().0;
@@ -107,6 +116,7 @@ impl Embedded {
         notes.extend(self.part.map(|part| (PART, part.to_string())));
         let cameras = self.images.iter().any(|image| image.camera.is_some());
         let parts = self.images.iter().any(|image| image.part.is_some());
+        let times = self.images.iter().any(|image| image.modified.is_some());
         // A part without images has one group without rows, which declares its columns.
         let dim = self.dim.max(1);
         let groups = (0..self.images.len().div_ceil(GROUP).max(1)).map(|group| {
@@ -124,6 +134,9 @@ impl Embedded {
             ];
             if cameras {
                 columns.push(("camera", wholes(|image| image.camera.map(i64::from))));
+            }
+            if times {
+                columns.push(("modified", wholes(|image| image.modified)));
             }
             if parts {
                 columns.push(("part", Column::Text(images.iter().map(|image| image.part.clone()).collect())));

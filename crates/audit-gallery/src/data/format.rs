@@ -194,6 +194,9 @@ const DRAWING: &str =
 pub const CUT: &str =
     "the file ends before the image does: it was cut off. Copy it again from its source, or remove it";
 
+/// Why a file without bytes is refused, and advice. An interrupted copy leaves such files.
+pub const EMPTY: &str = "the file is empty (0 bytes). Copy it again from its source, or remove it";
+
 /// Why a file can't be decoded, and advice. `by`: the format that the decoder recognised.
 pub fn why(error: &ImageError, by: Option<ImageFormat>, bytes: &[u8], path: &Path) -> String {
     let by_extension = || Format::by_extension(path).filter(|format| by.is_none() && !format.is_read());

@@ -31,17 +31,27 @@ impl IdxImages {
         &self.path
     }
 
+    /// The grey levels of image `index`.
+    fn levels(&self, index: usize) -> &[u8] {
+        let area = self.height * self.width;
+        &self.bytes[index * area..][..area]
+    }
+
+    /// [`Pixels::digest`] of image `index`.
+    pub fn digest(&self, index: usize) -> [u8; 32] {
+        Sha256::digest(self.levels(index)).into()
+    }
+
     /// The pixels of image `index`.
     pub fn read(&self, index: usize, prep: &Preparation) -> Result<Pixels> {
-        let area = self.height * self.width;
-        let bytes = &self.bytes[index * area..][..area];
+        let bytes = self.levels(index);
         let shown = || format!("{}, image {index}", self.path.display());
         let grey = ::image::GrayImage::from_raw(self.width as u32, self.height as u32, bytes.to_vec())
             .ok_or_else(|| {
                 Error::internal(format!("{}: no {}×{} image", shown(), self.height, self.width))
             })?;
         let data = image::prepare(grey.into(), prep).map_err(|e| e.context(shown()))?;
-        Ok(Pixels { data, digest: Sha256::digest(bytes).into() })
+        Ok(Pixels { data, digest: self.digest(index) })
     }
 }
 

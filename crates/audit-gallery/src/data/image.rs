@@ -1,12 +1,15 @@
 //! Image files to pixels and back.
 
 use super::photograph::{Resampling, grey_level};
+use super::room::Room;
 use super::{Interpolation, Part, Pixels, Preparation, Resize, format};
 use audit_base::{Error, Result, files};
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::metadata::Orientation;
-use image::{ColorType, DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Luma, Rgb};
+use image::{
+    ColorType, DynamicImage, ImageBuffer, ImageDecoder, ImageError, ImageReader, ImageResult, Luma, Rgb,
+};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -22,7 +25,7 @@ use std::path::Path;
 /// result as in PIL; deeper ones in floating point, with their full depth. An image that isn't resized
 /// consists of exactly v/255 or v/65535.
 pub fn read(path: &Path, part: &Part, shown: impl Display, prep: &Preparation) -> Result<Pixels> {
-    let (image, digest) = open(path, part, &shown)?;
+    let (image, digest, _room) = open(path, part, &shown)?;
     let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
     Ok(Pixels { data, digest })
 }
@@ -35,7 +38,7 @@ pub fn read_uncut(
     shown: impl Display,
     prep: &Preparation,
 ) -> Result<(Vec<f32>, [usize; 2])> {
-    let (image, _) = open(path, part, &shown)?;
+    let (image, _, _room) = open(path, part, &shown)?;
     let (rows, columns) = prep.resized((image.height() as usize, image.width() as usize));
     let resize = Some(Resize::Exact(rows, columns));
     let whole = Preparation { height: rows, width: columns, resize, ..prep.clone() };
@@ -43,10 +46,48 @@ pub fn read_uncut(
     Ok((data, [rows, columns]))
 }
 
-/// The decoded image, rotated by its EXIF orientation, and the SHA-256 of its file.
-fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage, [u8; 32])> {
+/// The decoded image, rotated by its EXIF orientation, [`digest`], and its room in memory.
+fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage, [u8; 32], Room)> {
+    with_bytes(path, part, shown, |bytes| {
+        let (mut image, orientation, room) = decoded(bytes, path)
+            .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
+        image.apply_orientation(orientation);
+        if let Part::Box(edges @ [left, top, right, bottom]) = *part {
+            let (width, height) = (image.width(), image.height());
+            let (right, bottom) = (right.min(width), bottom.min(height));
+            if left >= right || top >= bottom {
+                return Err(Error::usage(format!(
+                    "image {shown}: its box {edges:?} (left, top, right, bottom) lies outside of its {width} x {height} pixels. Correct the list"
+                )));
+            }
+            image = image.crop_imm(left, top, right - left, bottom - top);
+        }
+        Ok((image, digest_of(bytes, part), room))
+    })
+}
+
+/// SHA-256 of an image's file, and of its box if it is one; `shown` names it in errors.
+pub fn digest(path: &Path, part: &Part, shown: impl Display) -> Result<[u8; 32]> {
+    with_bytes(path, part, &shown, |bytes| Ok(digest_of(bytes, part)))
+}
+
+fn digest_of(bytes: &[u8], part: &Part) -> [u8; 32] {
+    let mut digest = Sha256::new_with_prefix(bytes);
+    if let Part::Box(edges) = part {
+        edges.iter().for_each(|edge| digest.update(edge.to_le_bytes()));
+    }
+    digest.finalize().into()
+}
+
+/// Reads the file of an image and passes its bytes on.
+fn with_bytes<T>(
+    path: &Path,
+    part: &Part,
+    shown: &impl Display,
+    then: impl FnOnce(&[u8]) -> Result<T>,
+) -> Result<T> {
     let value;
-    let bytes = match part {
+    let bytes: std::io::Result<Cow<[u8]>> = match part {
         Part::Whole | Part::Box(_) => files::read(path, files::IMAGE).map(Cow::Owned),
         Part::Bytes { from, length } => files::read_range(path, *from, *length).map(Cow::Owned),
         Part::Value(column, row) => {
@@ -54,23 +95,7 @@ fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage,
             Ok(Cow::Borrowed(value.as_ref()))
         }
     };
-    let bytes = bytes.map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
-    let (mut image, orientation) = decode(&bytes, path)
-        .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
-    image.apply_orientation(orientation);
-    let mut digest = Sha256::new_with_prefix(&bytes);
-    if let Part::Box(edges @ [left, top, right, bottom]) = *part {
-        let (width, height) = (image.width(), image.height());
-        let (right, bottom) = (right.min(width), bottom.min(height));
-        if left >= right || top >= bottom {
-            return Err(Error::usage(format!(
-                "image {shown}: its box {edges:?} (left, top, right, bottom) lies outside of its {width} x {height} pixels. Correct the list"
-            )));
-        }
-        image = image.crop_imm(left, top, right - left, bottom - top);
-        edges.iter().for_each(|edge| digest.update(edge.to_le_bytes()));
-    }
-    Ok((image, digest.finalize().into()))
+    then(&bytes.map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?)
 }
 
 /// Resizes and crops a decoded image: channels × height × width values in [0,1].
@@ -79,9 +104,43 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
     if image.width() == 0 || image.height() == 0 {
         return Err(Error::usage("it has no pixels"));
     }
-    let (levels, white) = levels(image, prep.channels)?;
+    let colour = image.color();
+    match colour.bytes_per_pixel() / colour.channel_count() {
+        1 => resample(&image.into_rgb8().into_raw(), BYTE, prep, shape),
+        2 => resample(&image.into_rgb16().into_raw(), 65535.0, prep, shape),
+        _ => {
+            let rgb = image.into_rgb32f().into_raw();
+            if let Some(value) = rgb.iter().find(|value| !(0.0..=1.0).contains(*value)) {
+                return Err(Error::usage(format!(
+                    "a floating-point pixel has value {value}. Expected are values in [0,1]"
+                )));
+            }
+            resample(&rgb, 1.0, prep, shape)
+        }
+    }
+}
+
+/// Resizes and crops RGB values as they are stored, up to `white`: channels × height × width values in [0,1].
+/// Large photographs would not fit as floats. The channels are not computed in parallel: see [`Room`].
+fn resample<T: Copy + Into<f32>>(
+    rgb: &[T],
+    white: f32,
+    prep: &Preparation,
+    shape: [usize; 3],
+) -> Result<Vec<f32>> {
+    let resampling = Resampling::of_levels(prep, shape, white)?;
+    let ((pixels, _), width) = (rgb.as_chunks::<3>(), shape[2]);
+    let read = |channel: usize, row: usize, levels: &mut [f32]| {
+        let levels = levels.iter_mut().zip(&pixels[row * width..][..width]);
+        match prep.channels {
+            1 => levels.for_each(|(level, pixel)| *level = luma(*pixel, white)),
+            _ => levels.for_each(|(level, pixel)| *level = pixel[channel].into()),
+        }
+    };
     let mut out = vec![0.0; prep.channels * prep.height * prep.width];
-    Resampling::of_levels(prep, shape, white)?.resize(&levels, &mut out, |level| level);
+    for (channel, out) in out.chunks_exact_mut(prep.height * prep.width).enumerate() {
+        resampling.resize_channel(channel, &read, out);
+    }
     Ok(out)
 }
 
@@ -128,12 +187,7 @@ const MOST_PIXELS: u64 = 200_000_000;
 /// The image in a file, and its orientation. Errors: why it can't be decoded, and advice. A truncated file is
 /// refused.
 pub fn decode(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation), String> {
-    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
-    let by = reader.format();
-    if by.is_some_and(|by| format::is_cut(by, bytes)) {
-        return Err(format::CUT.into());
-    }
-    decoded(reader).map_err(|error| format::why(&error, by, bytes, path))
+    decoded(bytes, path).map(|(image, orientation, _)| (image, orientation))
 }
 
 /// Height and width of the image in a file, turned as its EXIF data say, and how its colours are stored;
@@ -153,54 +207,47 @@ pub(super) fn header(path: &Path) -> Option<([usize; 2], ColorType)> {
     Some((size.map(|side| side as usize), decoder.color_type()))
 }
 
-fn decoded(reader: ImageReader<Cursor<&[u8]>>) -> ImageResult<(DynamicImage, Orientation)> {
-    let mut decoder = reader.into_decoder()?;
+/// [`decode`] with the room that the image takes in memory.
+fn decoded(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation, Room), String> {
+    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
+    let by = reader.format();
+    if bytes.is_empty() {
+        return Err(format::EMPTY.into());
+    }
+    if by.is_some_and(|by| format::is_cut(by, bytes)) {
+        return Err(format::CUT.into());
+    }
+    let why = |error: ImageError| format::why(&error, by, bytes, path);
+    let mut decoder = reader.into_decoder().map_err(why)?;
     let (width, height) = decoder.dimensions();
-    if u64::from(width) * u64::from(height) > MOST_PIXELS {
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels > MOST_PIXELS {
         let reason =
             format!("{width} x {height} pixels, and at most {} million are read", MOST_PIXELS / 1_000_000);
-        return Err(std::io::Error::other(reason).into());
+        return Err(why(std::io::Error::other(reason).into()));
     }
-    let orientation = decoder.orientation()?;
-    Ok((DynamicImage::from_decoder(decoder)?, orientation))
+    let orientation = decoder.orientation().map_err(why)?;
+    let room = Room::take(needed(pixels, decoder.color_type())).ok_or_else(|| {
+        format!("{width} x {height} pixels are too large for the memory that is free. Make it smaller, or free memory")
+    })?;
+    let image = DynamicImage::from_decoder(decoder).map_err(why)?;
+    Ok((image, orientation, room))
+}
+
+/// Bytes of a decoded image, and of a copy of it that is rotated, or has other channels.
+fn needed(pixels: u64, colour: ColorType) -> u64 {
+    let (each, channels) = (u64::from(colour.bytes_per_pixel()), u64::from(colour.channel_count()));
+    pixels * (each + each.max(3 * each / channels))
 }
 
 /// The largest value of 8 bits.
 pub(super) const BYTE: f32 = 255.0;
 
-/// Values as stored, [C, H, W], and the maximum of their type. Error (exit code 2): a float beyond [0, 1].
-fn levels(image: DynamicImage, channels: usize) -> Result<(Vec<f32>, f32)> {
-    let colour = image.color();
-    Ok(match colour.bytes_per_pixel() / colour.channel_count() {
-        1 => (planes(&image.into_rgb8().into_raw(), channels, BYTE), BYTE),
-        2 => (planes(&image.into_rgb16().into_raw(), channels, 65535.0), 65535.0),
-        _ => {
-            let rgb = image.into_rgb32f().into_raw();
-            if let Some(value) = rgb.iter().find(|value| !(0.0..=1.0).contains(*value)) {
-                return Err(Error::usage(format!(
-                    "a floating-point pixel has value {value}. Expected are values in [0,1]"
-                )));
-            }
-            (planes(&rgb, channels, 1.0), 1.0)
-        }
-    })
-}
-
-/// The channels of RGB values, or their ITU-R 601 luma. The weights sum to 65536 and f64 represents every
-/// product, so a grey pixel doesn't change.
-fn planes<T: Copy + Into<f32>>(rgb: &[T], channels: usize, white: f32) -> Vec<f32> {
-    let (pixels, _) = rgb.as_chunks::<3>();
-    let mut out = Vec::with_capacity(channels * pixels.len());
-    if channels != 1 {
-        (0..3).for_each(|c| out.extend(pixels.iter().map(|pixel| pixel[c].into())));
-        return out;
-    }
-    out.extend(pixels.iter().map(|pixel| {
-        let [red, green, blue] = pixel.map(|v| f64::from(v.into()));
-        let grey = (19595.0 * red + 38470.0 * green + 7471.0 * blue) / 65536.0;
-        if white == BYTE { (grey + 0.5) as u8 as f32 } else { grey as f32 }
-    }));
-    out
+/// ITU-R 601 luma. The weights sum to 65536 and f64 represents every product, so a grey pixel doesn't change.
+fn luma<T: Copy + Into<f32>>(pixel: [T; 3], white: f32) -> f32 {
+    let [red, green, blue] = pixel.map(|v| f64::from(v.into()));
+    let grey = (19595.0 * red + 38470.0 * green + 7471.0 * blue) / 65536.0;
+    if white == BYTE { (grey + 0.5) as u8 as f32 } else { grey as f32 }
 }
 
 /// For each place in `wanted` of `to` places: indices and weights of the places, of `from`, that it is made

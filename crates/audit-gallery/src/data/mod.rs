@@ -30,6 +30,7 @@ mod photograph;
 mod properties;
 mod query_gallery;
 mod reid;
+mod room;
 mod shards;
 mod sop;
 mod table;
@@ -294,6 +295,12 @@ impl Item {
         }
     }
 
+    /// Time of the last change of [`Item::source`], in nanoseconds since 1970.
+    pub fn modified(&self) -> Option<i64> {
+        let time = std::fs::metadata(self.source()?).ok()?.modified().ok()?;
+        i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos()).ok()
+    }
+
     /// The part of its file that is this image, in words; `None` for a whole file, and without a file.
     pub fn part(&self) -> Option<String> {
         match &self.origin {
@@ -508,6 +515,18 @@ impl Dataset {
             &Origin::Generated { seed, sample } => builtin::pixels(seed, item.class, sample, prep),
         };
         Ok(pixels.settled(prep))
+    }
+
+    /// [`Pixels::digest`] of item `index`, which is not decoded; `None` without a file. Error (exit code 2):
+    /// the file can't be read.
+    pub fn digest(&self, index: usize) -> Result<Option<[u8; 32]>> {
+        let item = &self.items[index];
+        Ok(match &item.origin {
+            Origin::File(path) => Some(image::digest(path, &Part::Whole, item.shown(path))?),
+            Origin::Listed { path, part, .. } => Some(image::digest(path, part, item.shown(path))?),
+            Origin::Packed { file, index } => Some(file.digest(*index)),
+            Origin::Generated { .. } | Origin::Embedded { .. } => None,
+        })
     }
 
     /// The image resized as in `prep`, without the crop, and its height and width. Images without a file of

@@ -243,24 +243,36 @@ impl Resampling {
     }
 
     /// Writes the model's input in [0, 1]. `level`: the value of a pixel, 0 to white.
-    pub(super) fn resize(&self, image: &[f32], input: &mut [f32], level: impl Fn(f32) -> f32 + Sync) {
+    fn resize(&self, image: &[f32], input: &mut [f32], level: impl Fn(f32) -> f32 + Sync) {
         let [_, height, width] = self.shape;
-        let (rows, columns) = (self.rows.len(), self.columns.len());
+        let read = |channel: usize, row: usize, levels: &mut [f32]| {
+            let row = &image[(channel * height + row) * width..][..width];
+            levels.iter_mut().zip(row).for_each(|(to, v)| *to = level(*v));
+        };
+        let channels = input.par_chunks_exact_mut(self.rows.len() * self.columns.len()).enumerate();
+        channels.for_each(|(channel, out)| self.resize_channel(channel, &read, out));
+    }
+
+    /// Writes a channel of the model's input in [0, 1]. `read` writes the values of a row of a channel, 0 to
+    /// white.
+    pub(super) fn resize_channel(
+        &self,
+        channel: usize,
+        read: &impl Fn(usize, usize, &mut [f32]),
+        out: &mut [f32],
+    ) {
+        let (columns, width) = (self.columns.len(), self.shape[2]);
         let (from, to) = self.rows_read();
-        let channels = image.par_chunks_exact(height * width).zip(input.par_chunks_exact_mut(rows * columns));
-        channels.for_each(|(image, out)| {
-            let mut wide = vec![0.0f64; (to - from) * columns];
-            let (mut levels, mut lanes) = (vec![0.0f32; width], vec![[0.0f32; LANES]; width]);
-            let read = image[from * width..to * width].chunks(width * LANES);
-            for (read, out) in read.zip(wide.chunks_mut(columns * LANES)) {
-                for (lane, row) in read.chunks_exact(width).enumerate() {
-                    levels.iter_mut().zip(row).for_each(|(to, v)| *to = level(*v));
-                    lanes.iter_mut().zip(&levels).for_each(|(lanes, level)| lanes[lane] = *level);
-                }
-                self.along_rows(&lanes, out);
+        let mut wide = vec![0.0f64; (to - from) * columns];
+        let (mut levels, mut lanes) = (vec![0.0f32; width], vec![[0.0f32; LANES]; width]);
+        for (first, wide) in (from..to).step_by(LANES).zip(wide.chunks_mut(columns * LANES)) {
+            for (lane, row) in (first..to.min(first + LANES)).enumerate() {
+                read(channel, row, &mut levels);
+                lanes.iter_mut().zip(&levels).for_each(|(lanes, level)| lanes[lane] = *level);
             }
-            self.along_columns(&wide, from, out);
-        });
+            self.along_rows(&lanes, wide);
+        }
+        self.along_columns(&wide, from, out);
     }
 
     /// Resizes up to [`LANES`] rows to the width of the crop. `lanes`: their pixels by column.

@@ -6,6 +6,7 @@ use super::version::{NEWEST, OLDEST, VERSION};
 use crate::memory;
 use audit_base::{Error, Result};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
@@ -253,17 +254,56 @@ fn library_in(dir: &Path) -> Option<PathBuf> {
 /// arithmetic units.
 pub fn cores() -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-    let core = |cpu: usize| {
-        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        std::fs::read_to_string(path).ok()
-    };
-    let distinct: BTreeSet<String> = (0..).map_while(core).collect();
+    cores_of(allowed, &|path| std::fs::read_to_string(path).ok())
+}
+
+/// The physical cores of the CPUs that this process may run on, at most `allowed`, which a quota may set. An
+/// offline CPU has no topology.
+fn cores_of(allowed: usize, read: &dyn Fn(&str) -> Option<String>) -> usize {
+    let status = read("/proc/self/status").unwrap_or_default();
+    let mine = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
+    let core = |cpu: usize| read(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+    let distinct: BTreeSet<String> = mine.split(',').filter_map(cpus).flatten().filter_map(core).collect();
     if distinct.is_empty() { allowed } else { allowed.min(distinct.len()) }
+}
+
+/// The CPUs of a part of a list, such as 4-7 or 9.
+fn cpus(part: &str) -> Option<RangeInclusive<usize>> {
+    let (first, last) = part.split_once('-').unwrap_or((part, part));
+    Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cores_are_those_that_this_process_may_use() {
+        // 8 CPUs, two to a core: neighbours, or `apart` by 4.
+        let cores = |allowed: usize, mine: &str, apart: bool, offline: &[usize]| {
+            cores_of(allowed, &|path| {
+                if path == "/proc/self/status" {
+                    return Some(format!(
+                        "Name:\taudit\nCpus_allowed_list:\t{mine}\nMems_allowed_list:\t0\n"
+                    ));
+                }
+                let cpu = path.strip_prefix("/sys/devices/system/cpu/cpu")?;
+                let cpu: usize = cpu.strip_suffix("/topology/thread_siblings_list")?.parse().ok()?;
+                let core = if apart { cpu % 4 } else { cpu / 2 };
+                (cpu < 8 && !offline.contains(&cpu)).then(|| format!("core {core}\n"))
+            })
+        };
+        assert_eq!(cores(8, "0-7", false, &[]), 4);
+        // Hyper-threading is off, and the CPUs 1, 3, 5, 7 are offline.
+        assert_eq!(cores(4, "0-7", false, &[1, 3, 5, 7]), 4);
+        assert_eq!(cores(7, "0-7", true, &[0]), 4);
+        // taskset: two CPUs of one core, or of two; a quota of three CPUs.
+        assert_eq!(cores(2, "0,4", true, &[]), 1);
+        assert_eq!(cores(3, "0-1,4", true, &[]), 2);
+        assert_eq!(cores(3, "0-7", false, &[]), 3);
+        // Other systems.
+        assert_eq!(cores_of(6, &|_| None), 6);
+    }
 
     #[test]
     fn versions_from_the_oldest_to_the_newest_are_tested() {
