@@ -78,7 +78,7 @@ pub fn run(request: &GradFile) -> Result<String> {
     let work = move || form(&model, &card, options, batch, raw);
     let (joined, checked) = interrupt::watched("while the graph was made", &mut || (), work)??;
     // A first signal lets the files be written: they belong together.
-    let written = write(&joined.graph, INLINE_LIMIT, to, &request.file)?;
+    let written = write(&joined.graph, INLINE_LIMIT, to, &request.file, &request.model)?;
     Ok(render(&joined, &written, request.raw, &checked))
 }
 
@@ -293,11 +293,12 @@ fn image(joined: &Joined, raw: bool) -> String {
 const HASH: usize = 8;
 
 /// Writes the graph, weights of `limit` bytes or more beside it, and removes the weights of the graph that it
-/// replaces. Returns the files.
-fn write(graph: &Graph, limit: usize, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
+/// replaces, unless they are those of `model` too. Returns the files.
+fn write(graph: &Graph, limit: usize, to: Destination, path: &Path, model: &Path) -> Result<Vec<PathBuf>> {
     let earlier = weights_of(path);
     let written = write_new(graph, limit, to, path)?;
-    if let Some(earlier) = earlier.filter(|earlier| !written.contains(earlier)) {
+    let of_model = |earlier: &Path| locations(model).iter().any(|used| earlier.ends_with(used));
+    if let Some(earlier) = earlier.filter(|earlier| !written.contains(earlier) && !of_model(earlier)) {
         // The graph is written, whatever becomes of this file.
         let _ = std::fs::remove_file(earlier);
     }
@@ -308,14 +309,22 @@ fn write(graph: &Graph, limit: usize, to: Destination, path: &Path) -> Result<Ve
 /// is named as here.
 fn weights_of(path: &Path) -> Option<PathBuf> {
     let start = format!("{}.", path.file_name()?.to_string_lossy());
-    let written = |data: &TensorData| {
-        let TensorData::External(range) = data else { return None };
-        let hash = range.location.strip_prefix(&start)?.strip_suffix(".data")?;
+    let written = |location: &String| {
+        let hash = location.strip_prefix(&start)?.strip_suffix(".data")?;
         let is_hash = hash.len() == HASH && hash.bytes().all(|b| b.is_ascii_hexdigit());
-        is_hash.then(|| path.with_file_name(&range.location))
+        is_hash.then(|| path.with_file_name(location))
     };
-    let bytes = files::read(path, files::LARGE).ok()?;
-    Apart::decode(bytes.into(), path).ok()?.data.iter().find_map(written)
+    locations(path).iter().find_map(written)
+}
+
+/// The files of weights that a model names; none if it can't be read.
+fn locations(path: &Path) -> Vec<String> {
+    let apart = files::read(path, files::LARGE).ok().and_then(|b| Apart::decode(b.into(), path).ok());
+    let location = |data: TensorData| match data {
+        TensorData::External(range) => Some(range.location),
+        _ => None,
+    };
+    apart.into_iter().flat_map(|apart| apart.data).filter_map(location).collect()
 }
 
 fn write_new(graph: &Graph, limit: usize, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
@@ -410,11 +419,11 @@ mod tests {
     #[test]
     fn a_graph_never_has_the_weights_of_another() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("g.onnx");
+        let (path, model) = (folder.path().join("g.onnx"), folder.path().join("m.onnx"));
         let written = |value: f32, limit: usize| {
             let weights = Tensor::f32(&[512], &[value; 512]);
             let graph = Graph::new(Vec::new(), BTreeMap::from([("w".to_string(), weights)]));
-            let files = write(&graph, limit, Destination::open("-o", &path).unwrap(), &path).unwrap();
+            let files = write(&graph, limit, Destination::open("-o", &path).unwrap(), &path, &model).unwrap();
             assert_eq!(files[0], path);
             files.get(1).cloned()
         };
@@ -426,8 +435,13 @@ mod tests {
         let second = written(2.0, 0).unwrap();
         assert_ne!(second, first);
         assert!(second.exists() && !first.exists());
+        // The model that is differentiated is a copy of the graph, and keeps its weights.
+        std::fs::copy(&path, &model).unwrap();
+        let third = written(4.0, 0).unwrap();
+        assert!(second.exists() && third.exists());
+        std::fs::remove_file(&model).unwrap();
         // With its weights in the graph itself.
         assert_eq!(written(3.0, usize::MAX), None);
-        assert!(!second.exists() && of_others.iter().all(|file| file.exists()));
+        assert!(!third.exists() && of_others.iter().all(|file| file.exists()));
     }
 }

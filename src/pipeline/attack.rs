@@ -260,7 +260,7 @@ impl Attacks<'_> {
         }
         progress.begin(all as u64, (all - to_do) as u64);
         // The number of correct queries, if it is known, and the forward passes that are expected.
-        let (correct, expected) = match self.forecast(&left)? {
+        let (correct, mut expected) = match self.forecast(&left)? {
             Some((correct, plan, passes)) => {
                 progress.plan(&plan);
                 progress.expect(passes, Some([plan.seconds, plan.seconds_at_most]));
@@ -292,8 +292,13 @@ impl Attacks<'_> {
                             if work.plan.strong(trial.objective).is_some() { 0 } else { work.plan.steps };
                         Position { attack: trial.objective.code, step, steps, queries: done, broken, of }
                     });
-                    progress.advance([passes.made, passes.left], at);
                     made = passes.made;
+                    // What takes longer than expected takes what is left at most.
+                    if made > expected {
+                        expected = made + passes.left;
+                        progress.expect(expected, None);
+                    }
+                    progress.advance([made, passes.left], at);
                     let (spent, [more, most]) = progress.times();
                     if let Some(more) = more
                         && !warned
@@ -314,6 +319,7 @@ impl Attacks<'_> {
                     progress.plan(&revised(&further, pace, work.plan.ball.name));
                     let part = made + further.usual;
                     let all = of_all_parts(part, further.of, correct).unwrap_or(part.max(expected));
+                    expected = all;
                     progress.expect(all, None);
                 }
                 Event::Further(_) => (),

@@ -13,7 +13,7 @@ use crate::record::{self, Finding, Found, Metric, Role, reason};
 use crate::report::Destination;
 use crate::request::{Images, Labels, Request};
 use crate::space::Gallery;
-use crate::{Error, Result, interrupt};
+use crate::{Error, Exit, Result, interrupt};
 use ndarray::Array2;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -355,7 +355,8 @@ impl Gathered {
     }
 
     fn left_out(&mut self, request: &Request, item: &Item, why: Error) -> Result<()> {
-        if request.images.strict {
+        // A fault of the machine is none of the image: on another day the gallery would be another.
+        if request.images.strict || why.exit == Exit::Internal {
             return Err(why);
         }
         self.readable.push(false);

@@ -137,7 +137,7 @@ impl Error {
     }
 }
 
-/// For a terminal: names in the message may be of anybody.
+/// For a terminal: names in the message may come from untrusted files.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&visible(&self.message))

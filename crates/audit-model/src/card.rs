@@ -276,7 +276,7 @@ fn scale_and_shift(
         return Err(wrong(input, format!("--std must be above 0, and is {bad}")));
     }
     let [low, high] = card.range.unwrap_or([0.0, 1.0]);
-    // Mean and std of grey levels, with pixels that are none.
+    // Mean and std count from 0 to 255, but the pixels don't.
     if let Some(mean) = mean.iter().find(|mean| high <= 1.0 && **mean > high) {
         let range = card.range.is_none().then(|| remedy::row("--range", "0,255"));
         let what = format!(

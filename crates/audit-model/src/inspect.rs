@@ -416,7 +416,8 @@ fn corners(shape: &[i64], seen: &Seen) -> bool {
 /// Whether an output has values for each place of a detector's grids.
 ///
 /// Places of the coarser grids alone are as few as tokens. There, only [N, places, values] with three anchors a
-/// place counts, with so many values as no token has: a multiple of 8 is one's length.
+/// place counts. The number of values must not be a multiple of 8, as lengths of tokens are, and that of places
+/// no multiple of 64, as widths of nets are: [N, 768, 5] may be the features of five parts of an image.
 fn grid(shape: &[i64], seen: &Seen) -> bool {
     let [_, a, b] = *shape else { return false };
     let places = |strides: &[usize]| -> i64 {
@@ -426,7 +427,8 @@ fn grid(shape: &[i64], seen: &Seen) -> bool {
     let grids = |n: i64| n > 0 && ANCHORS.iter().any(|anchors| anchors * places(&STRIDES) == n);
     let coarse = |n: i64, values: i64| {
         let some = [&STRIDES[1..], &STRIDES[1..2], &STRIDES[2..]];
-        n > 0 && values > 4 && values % 8 != 0 && some.iter().any(|grids| ANCHORS[1] * places(grids) == n)
+        let usual = n % 64 == 0 || values % 8 == 0;
+        n > 0 && values > 4 && !usual && some.iter().any(|grids| ANCHORS[1] * places(grids) == n)
     };
     coarse(a, b) || [a, b].into_iter().any(|n| n > MOST_TOKENS || grids(n))
 }

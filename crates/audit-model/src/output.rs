@@ -127,6 +127,9 @@ fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, la
 /// Outputs of which each could be the embedding, the likeliest first: no class scores, then those from which
 /// others are computed, as a classifier's scores are from its features, then the last ones.
 fn likeliest<'f>(graph: &Graph, candidates: &'f [Found]) -> Vec<&'f Found> {
+    if candidates.len() < 2 {
+        return candidates.iter().collect();
+    }
     let sources: HashSet<&str> = candidates.iter().flat_map(|found| sources_of(graph, &found.name)).collect();
     let mut all: Vec<&Found> = candidates.iter().rev().collect();
     all.sort_by_cached_key(|found| (is_scores(graph, &found.name), !sources.contains(found.name.as_str())));

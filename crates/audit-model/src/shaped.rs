@@ -131,7 +131,7 @@ fn with_pads(graph: &Graph) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Gives a pool with ceil_mode pads instead that come to the same, if a window would begin behind its input.
+/// Gives a pool equivalent pads instead of ceil_mode, if a window would begin behind its input.
 ///
 /// Such a window doesn't count. Shape inference of opsets before 22 counts it: sessions then have outputs of
 /// another shape than they expect.

@@ -123,12 +123,13 @@ pub fn attacks(
 /// usually takes; zeros if it is not foreseen.
 fn foresee(embedded: &mut Embedded, trials: &[Trial]) -> Result<[usize; 2]> {
     let Embedded { subject, setup: Setup { plan, .. }, context, .. } = embedded;
+    if plan.effort.is_none() {
+        return Ok([0; 2]);
+    }
     let Subject { model, dataset, prep, .. } = subject;
     let work = Work { dataset, prep, context, trials, plan, photographs: None, speed: None };
     let all: Vec<usize> = (0..trials.len()).collect();
-    let Some(forecast) = work.forecast(model, &all)?.filter(|_| plan.effort.is_some()) else {
-        return Ok([0; 2]);
-    };
+    let Some(forecast) = work.forecast(model, &all)? else { return Ok([0; 2]) };
     let usual = |trial: &Trial| plan.usual_passes(trial.objective, trials.len(), Room::of(model));
     Ok([forecast.usual[0], trials.first().map_or(0, usual)])
 }

@@ -146,7 +146,7 @@ impl<'a> DoctorInput<'a> {
         })
     }
 
-    /// Sets [what strong searches take](Amount::expected), until some have ended.
+    /// Sets [what strong searches take](Amount::expected): it counts like one more that has ended.
     pub fn foresee(&mut self, strong: [usize; 2]) {
         self.work.strong = strong;
     }

@@ -44,7 +44,9 @@ pub(super) type Found = (usize, Outcome, Evidence);
 /// An image whose perturbation is stretched to the radius of the ball.
 fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
     let size = (bound.ball.size)(x, bound.centre);
-    let by = if size > 0.0 { bound.eps / size } else { 1.0 };
+    // Clipped pixels shorten it; outside a box the projection leads back to the radius.
+    let beyond = if bound.ball.is_box { 1.0 } else { 2.0 };
+    let by = if size > 0.0 { beyond * bound.eps / size } else { 1.0 };
     let mut moved: Vec<f32> = x.iter().zip(bound.centre).map(|(x, c)| c + (x - c) * by).collect();
     bound.project(&mut moved);
     moved
@@ -207,8 +209,9 @@ impl Chunk<'_> {
                     Event::Done(i, outcome, evidence) => {
                         let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
                         let (trial, value) = (runs[i].trial, worth(i, outcome));
-                        if value[0] >= 100.0 && !states[trial].reached && broken.insert(trial) {
-                            ended = watch(Event::Broken(places[trial]));
+                        let breaks = value[0] >= 100.0 && !states[trial].reached && broken.insert(trial);
+                        if breaks && watch(Event::Broken(places[trial])).is_break() {
+                            ended = ControlFlow::Break(());
                         }
                         let better = best.get(&trial).is_none_or(|(before, first, _)| {
                             value > *before || (value == *before && i < *first)

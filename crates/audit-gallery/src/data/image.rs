@@ -49,8 +49,11 @@ pub fn read_uncut(
 /// The decoded image, rotated by its EXIF orientation, [`digest`], and its room in memory.
 fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage, [u8; 32], Room)> {
     with_bytes(path, part, shown, |bytes| {
-        let (mut image, orientation, room) = decoded(bytes, path)
-            .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
+        let (mut image, orientation, room) = decoded(bytes, path).map_err(|why| match why {
+            Undecoded::Wrong(reason) => Error::usage(format!("can't decode image {shown}: {reason}")),
+            // Of another exit code, since the image is not at fault and must not be left out for it.
+            Undecoded::NoRoom(reason) => Error::internal(format!("can't decode image {shown}: {reason}")),
+        })?;
         image.apply_orientation(orientation);
         if let Part::Box(edges @ [left, top, right, bottom]) = *part {
             let (width, height) = (image.width(), image.height());
@@ -187,7 +190,23 @@ const MOST_PIXELS: u64 = 200_000_000;
 /// The image in a file, and its orientation. Errors: why it can't be decoded, and advice. A truncated file is
 /// refused.
 pub fn decode(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation), String> {
-    decoded(bytes, path).map(|(image, orientation, _)| (image, orientation))
+    let (image, orientation, _) = decoded(bytes, path).map_err(|why| match why {
+        Undecoded::Wrong(reason) | Undecoded::NoRoom(reason) => reason,
+    })?;
+    Ok((image, orientation))
+}
+
+/// Why an image can't be decoded, and advice.
+enum Undecoded {
+    Wrong(String),
+    /// At present there is too little memory.
+    NoRoom(String),
+}
+
+impl From<String> for Undecoded {
+    fn from(reason: String) -> Undecoded {
+        Undecoded::Wrong(reason)
+    }
 }
 
 /// Height and width of the image in a file, turned as its EXIF data say, and how its colours are stored;
@@ -208,14 +227,14 @@ pub(super) fn header(path: &Path) -> Option<([usize; 2], ColorType)> {
 }
 
 /// [`decode`] with the room that the image takes in memory.
-fn decoded(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation, Room), String> {
+fn decoded(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation, Room), Undecoded> {
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
     let by = reader.format();
     if bytes.is_empty() {
-        return Err(format::EMPTY.into());
+        return Err(format::EMPTY.to_string().into());
     }
     if by.is_some_and(|by| format::is_cut(by, bytes)) {
-        return Err(format::CUT.into());
+        return Err(format::CUT.to_string().into());
     }
     let why = |error: ImageError| format::why(&error, by, bytes, path);
     let mut decoder = reader.into_decoder().map_err(why)?;
@@ -224,11 +243,13 @@ fn decoded(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orie
     if pixels > MOST_PIXELS {
         let reason =
             format!("{width} x {height} pixels, and at most {} million are read", MOST_PIXELS / 1_000_000);
-        return Err(why(std::io::Error::other(reason).into()));
+        return Err(why(std::io::Error::other(reason).into()).into());
     }
     let orientation = decoder.orientation().map_err(why)?;
     let room = Room::take(needed(pixels, decoder.color_type())).ok_or_else(|| {
-        format!("{width} x {height} pixels are too large for the memory that is free. Make it smaller, or free memory")
+        Undecoded::NoRoom(format!(
+            "{width} x {height} pixels are too large for the memory that is free. Make it smaller, or free memory"
+        ))
     })?;
     let image = DynamicImage::from_decoder(decoder).map_err(why)?;
     Ok((image, orientation, room))

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 /// The part of the free memory that decoded images may take together, as a divisor.
 const PARTS: u64 = 4;
 
-/// Bytes of the images that are being decoded and resized now.
+/// Bytes of the images that are being decoded and resized to the model's input now.
 static TAKEN: Mutex<u64> = Mutex::new(0);
 /// Some of them were given back.
 static RETURNED: Condvar = Condvar::new();

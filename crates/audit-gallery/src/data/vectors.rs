@@ -145,8 +145,9 @@ impl Vectors {
 }
 
 pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
-    // The last four columns are those of `audit embed`.
-    const KNOWN: [&str; 8] = ["id", "label", "embedding", "camera", "sha256", "bytes", "pixels", "part"];
+    // The last five columns are those of `audit embed`.
+    const KNOWN: [&str; 9] =
+        ["id", "label", "embedding", "camera", "sha256", "bytes", "pixels", "part", "modified"];
     let table = columns::ParquetTable::open(path, PARQUET)?;
     // pandas writes row numbers into a separate column.
     let named = table.names().into_iter().filter(|name| !name.starts_with("__index_level_"));

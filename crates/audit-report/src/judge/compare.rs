@@ -251,7 +251,8 @@ pub fn of_reports(
     }
     cautions.extend(remarks);
     for (name, other) in names.iter().zip(reports).skip(1) {
-        if base.model.sha256 == other.model.sha256 && base.outcomes == other.outcomes {
+        let same = !base.outcomes.is_empty() && base.outcomes == other.outcomes;
+        if same && base.model.sha256 == other.model.sha256 {
             cautions.push(format!("{} and {name} hold the same results of one model", names[0]));
         }
         let known = of_both(base, other).into_iter();

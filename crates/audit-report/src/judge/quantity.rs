@@ -150,7 +150,8 @@ impl Quantity {
     /// The quantity called `name`. Case is ignored, a typographic minus sign is accepted, and `clean_r1`, as
     /// Python and tables call it, is `benign.r1`. Errors (exit code 2): no quantity has this name.
     pub fn find(name: &str) -> Result<&'static Quantity> {
-        let plain = name.trim().replace('\u{2212}', "-").replace("clean_", "benign.");
+        let plain = name.trim().replace('\u{2212}', "-");
+        let plain = plain.strip_prefix("clean_").map_or(plain.clone(), |of| format!("benign.{of}"));
         if let Some(rung) = Rungs::named(&plain) {
             return rung;
         }
