@@ -384,14 +384,9 @@ impl<'a> Training<'a> {
     fn collapsed(&self, log: &mut LogWriter, row: &EpochRow) -> Result<Error> {
         let s = &self.recipe.settings;
         let why = row.signs.join("; ");
-        let newest = &self.files.checkpoint;
-        let good = match checkpoint::good(newest) {
-            good if self.state.suspect && good.exists() => good,
-            _ => newest.clone(),
-        };
         let from = format!("{}, collapsed", source(s, row.step));
         export::write(&self.net, &self.files.collapsed, s.resize, &from)?;
-        let good = self.end(log, Ending::Collapsed, &why, &good)?;
+        let good = self.end(log, Ending::Collapsed, &why)?;
         let advice = match (&self.defence.attack, s.progressive) {
             (None, _) if self.recipe.loss.of_triplets => "a smaller --lr, another --sampler or --loss",
             (None, _) => "a smaller --lr or another --loss",
@@ -409,15 +404,24 @@ impl<'a> Training<'a> {
 
     /// The error of a loss or an embedding that is not a number.
     fn not_a_number(&self, log: &mut LogWriter, why: String) -> Result<Error> {
-        let good = self.end(log, Ending::NotANumber, &why, &self.files.checkpoint)?;
+        let good = self.end(log, Ending::NotANumber, &why)?;
         Ok(Error::untrusted(format!("{why}. {good}. Try a smaller --lr than {}", self.recipe.settings.lr)))
     }
 
     /// Logs the end, and returns the place of the last good state, for the user.
-    fn end(&self, log: &mut LogWriter, how: Ending, why: &str, good: &Path) -> Result<String> {
+    fn end(&self, log: &mut LogWriter, how: Ending, why: &str) -> Result<String> {
         log.end(how, self.state.step, why.into())?;
-        let step = checkpoint::load(good)?.state.step;
+        let good = self.last_good();
+        let step = checkpoint::load(&good)?.state.step;
         Ok(format!("The last good state, after {step} steps, is in {}", good.display()))
+    }
+
+    /// The checkpoint of the last state without a sign of collapse, or the newest if there is none.
+    fn last_good(&self) -> PathBuf {
+        match checkpoint::good(&self.files.checkpoint) {
+            good if self.state.suspect && good.exists() => good,
+            _ => self.files.checkpoint.clone(),
+        }
     }
 }
 

@@ -304,6 +304,13 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     assert!(std::fs::read(&path).unwrap() == before, "the last good state is kept");
     let said = log(&out.with_extension("jsonl"));
     assert!(matches!(said.last(), Some(LogLine::End { how: Ending::NotANumber, .. })));
+    // A newest state with a sign of collapse is not the last good one.
+    checkpoint::keep_good(&path).unwrap();
+    let suspect = RunState { step: 11, suspect: true, ..state.clone() };
+    checkpoint::save(&path, &good.settings, &suspect, &net, &adam).unwrap();
+    let e = train(&format!("{words} --resume")).unwrap_err();
+    let said = format!("after 10 steps, is in {}", checkpoint::good(&path).display());
+    assert!(e.message.contains("loss of step 13 is not a number") && e.message.contains(&said), "{e}");
     // Weights of NaN from the start.
     let bad = net.weights.iter().map(|(name, t)| (name.clone(), t.detach() * f64::NAN)).collect();
     net.copy_from(&bad);
