@@ -263,6 +263,15 @@ def test_parts_of_another_run_are_not_taken(engine: str, folder: Path, sh):
     assert sh(script, **run).returncode == 2
 
 
+def test_a_folder_that_cannot_be_written_is_not_that_of_another_run(folder: Path, sh):
+    (folder / "out").mkdir()
+    # Also fails for root, whom permissions don't stop.
+    (folder / "out" / "run.txt").symlink_to(folder / "missing" / "run.txt")
+    done = sh(ENGINES / "slurm.sh", AUDIT_MODEL="a.onnx", AUDIT_PARTS="2", AUDIT_OUT="out")
+    assert done.returncode == 2 and "can't write out/run.txt" in done.stderr
+    assert "another run" not in done.stderr
+
+
 @pytest.mark.parametrize("engine", ["parallel.sh", "slurm.sh"])
 def test_the_output_may_be_in_the_model_s_folder(engine: str, folder: Path, sh):
     (folder / "net").mkdir()

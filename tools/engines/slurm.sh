@@ -30,7 +30,13 @@ submit)
         printf '%s\n' "images: ${AUDIT_IMAGES:-}" "flags: ${AUDIT_FLAGS:-}" "parts: $AUDIT_PARTS"
     )
     # Jobs that are queued have written nothing yet, so the first submission's settings count.
-    if ! compgen -G "$AUDIT_OUT/part-*.json*" >/dev/null; then (set -C; echo "$settings" >"$AUDIT_OUT/run.txt") 2>/dev/null || true; fi
+    if ! compgen -G "$AUDIT_OUT/part-*.json*" >/dev/null; then
+        (set -C; echo "$settings" >"$AUDIT_OUT/run.txt") 2>/dev/null || true
+        if [ ! -e "$AUDIT_OUT/run.txt" ]; then
+            echo "slurm.sh: can't write $AUDIT_OUT/run.txt: make the folder writable, or name another AUDIT_OUT" >&2
+            exit 2
+        fi
+    fi
     if ! diff "$AUDIT_OUT/run.txt" - <<<"$settings" >&2; then
         echo "slurm.sh: $AUDIT_OUT has the parts of another run: < there, > here. Name another AUDIT_OUT, or cancel the jobs of that" \
             "run (scancel) and remove the folder; if no part has begun, $AUDIT_OUT/run.txt is enough" >&2

@@ -78,8 +78,8 @@ pub struct Flags {
     /// Images: a folder in one of the layouts that audit reads, or a list of images
     #[arg(long, value_name = "PATH", required = true)]
     pub data: Option<PathBuf>,
-    /// The .onnx file to write. Its card (.yaml), log (.jsonl) and checkpoint (.checkpoint) are written
-    /// beside it
+    /// The .onnx file to write. Its card (.yaml), log (.jsonl) and checkpoint (.checkpoint; the last one
+    /// without a sign of collapse, .good.checkpoint) are written beside it
     #[arg(long, value_name = "FILE", required = true)]
     pub out: Option<PathBuf>,
     /// Layout of the data on disk [default: detected]

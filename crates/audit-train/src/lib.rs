@@ -99,13 +99,13 @@ pub fn run(flags: &Flags) -> Result<String> {
 
 /// Writes the net of a checkpoint as ONNX.
 pub fn export(path: &Path, out: &Path) -> Result<String> {
-    let files = RunFiles::of(out)?;
+    training::check_model(out)?;
     let checkpoint = checkpoint::load(path)?;
     let settings = &checkpoint.settings;
     let mut net = Net::new(Backbone::find(&settings.backbone)?, settings.dim, 0, Device::Cpu);
     checkpoint.fill(&mut net, path)?;
-    export::write(&net, &files.model, settings.resize, &source(settings, checkpoint.state.step))?;
-    Ok(format!("{} after {} steps, from {}\n", files.model.display(), checkpoint.state.step, path.display()))
+    export::write(&net, out, settings.resize, &source(settings, checkpoint.state.step))?;
+    Ok(format!("{} after {} steps, from {}\n", out.display(), checkpoint.state.step, path.display()))
 }
 
 /// The text of `audit-train methods`.

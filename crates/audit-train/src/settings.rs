@@ -96,7 +96,8 @@ pub enum PhotographSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnCollapse {
-    /// Report it, keep the last good checkpoint, and exit with code 12.
+    /// Report it, leave the last checkpoint and, if that has a sign of collapse, the last one without, and exit
+    /// with code 12.
     Stop,
     /// Report it in the log and continue.
     Continue,

@@ -40,19 +40,18 @@ pub struct RunFiles {
 }
 
 impl RunFiles {
-    /// Files named after `model`. Error (exit code 2): it doesn't end in .onnx, or its folder can't be made.
+    /// Files named after `model`. Error (exit code 2): it doesn't end in .onnx, its checkpoint may be another
+    /// run's [`checkpoint::good`], or its folder can't be made.
     pub fn of(model: &Path) -> Result<RunFiles> {
-        refuse_if!(
-            model.extension().is_none_or(|e| e != "onnx"),
-            "--out {}: expected a name that ends in .onnx",
-            model.display()
-        );
-        if let Some(folder) = model.parent().filter(|f| !f.as_os_str().is_empty()) {
-            fs::create_dir_all(folder).map_err(|e| {
-                Error::usage(format!("--out: can't make the folder {}: {e}", folder.display()))
-            })?;
-        }
         let with = |extension: &str| model.with_extension(extension);
+        refuse_if!(
+            with("").extension().is_some_and(|e| e == "good"),
+            "--out {}: its checkpoint, {}, would be replaced by a run without .good in its name, which keeps its last good state \
+             there. Name another --out",
+            model.display(),
+            with("checkpoint").display()
+        );
+        check_model(model)?;
         Ok(RunFiles {
             model: model.into(),
             log: with("jsonl"),
@@ -60,6 +59,34 @@ impl RunFiles {
             collapsed: with("collapsed.onnx"),
         })
     }
+
+    /// Checks that a run doesn't start from a checkpoint that it may replace.
+    fn refuse_init(&self, init: &Path) -> Result<()> {
+        let place = |path: &Path| path.canonicalize().ok();
+        let own = [self.checkpoint.clone(), checkpoint::good(&self.checkpoint)];
+        refuse_if!(
+            place(init).is_some_and(|init| own.iter().any(|path| place(path).as_ref() == Some(&init))),
+            "--init {}: it would be replaced; name another --out than {}",
+            init.display(),
+            self.model.display()
+        );
+        Ok(())
+    }
+}
+
+/// Makes the folder of the model that --out names. Error (exit code 2): the name doesn't end in .onnx, or the
+/// folder can't be made.
+pub fn check_model(model: &Path) -> Result<()> {
+    refuse_if!(
+        model.extension().is_none_or(|e| e != "onnx"),
+        "--out {}: expected a name that ends in .onnx",
+        model.display()
+    );
+    if let Some(folder) = model.parent().filter(|f| !f.as_os_str().is_empty()) {
+        fs::create_dir_all(folder)
+            .map_err(|e| Error::usage(format!("--out: can't make the folder {}: {e}", folder.display())))?;
+    }
+    Ok(())
 }
 
 pub struct Training<'a> {
@@ -107,6 +134,9 @@ impl<'a> Training<'a> {
             );
             (saved.adam(&net, s.weight_decay, path)?, saved.state)
         } else {
+            if let Some(path) = &flags.init {
+                files.refuse_init(path)?;
+            }
             refuse_unfinished(files)?;
             if let Some(path) = &flags.pretrained
                 && let Some(note) = net.load_pretrained(path)?
@@ -336,7 +366,8 @@ impl<'a> Training<'a> {
     /// the last state without one is kept apart.
     fn save(&mut self, log: &LogWriter, suspect: bool) -> Result<()> {
         let path = &self.files.checkpoint;
-        if suspect && !self.state.suspect {
+        let before = self.state.suspect;
+        if suspect && !before {
             checkpoint::keep_good(path)?;
         }
         // A checkpoint on the disk counts on the lines of the log before it.
@@ -344,7 +375,8 @@ impl<'a> Training<'a> {
         self.state.log_bytes = log.bytes;
         self.state.suspect = suspect;
         checkpoint::save(path, &self.recipe.settings, &self.state, &self.net, &self.adam)?;
-        if suspect { Ok(()) } else { checkpoint::drop_good(path) }
+        // Otherwise such a file isn't of this run.
+        if before && !suspect { checkpoint::drop_good(path) } else { Ok(()) }
     }
 
     /// The error of a collapse. Leaves the checkpoints, and writes the collapsed net to another file for
@@ -352,14 +384,9 @@ impl<'a> Training<'a> {
     fn collapsed(&self, log: &mut LogWriter, row: &EpochRow) -> Result<Error> {
         let s = &self.recipe.settings;
         let why = row.signs.join("; ");
-        let newest = &self.files.checkpoint;
-        let good = match checkpoint::good(newest) {
-            good if self.state.suspect && good.exists() => good,
-            _ => newest.clone(),
-        };
         let from = format!("{}, collapsed", source(s, row.step));
         export::write(&self.net, &self.files.collapsed, s.resize, &from)?;
-        let good = self.end(log, Ending::Collapsed, &why, &good)?;
+        let good = self.end(log, Ending::Collapsed, &why)?;
         let advice = match (&self.defence.attack, s.progressive) {
             (None, _) if self.recipe.loss.of_triplets => "a smaller --lr, another --sampler or --loss",
             (None, _) => "a smaller --lr or another --loss",
@@ -377,15 +404,24 @@ impl<'a> Training<'a> {
 
     /// The error of a loss or an embedding that is not a number.
     fn not_a_number(&self, log: &mut LogWriter, why: String) -> Result<Error> {
-        let good = self.end(log, Ending::NotANumber, &why, &self.files.checkpoint)?;
+        let good = self.end(log, Ending::NotANumber, &why)?;
         Ok(Error::untrusted(format!("{why}. {good}. Try a smaller --lr than {}", self.recipe.settings.lr)))
     }
 
     /// Logs the end, and returns the place of the last good state, for the user.
-    fn end(&self, log: &mut LogWriter, how: Ending, why: &str, good: &Path) -> Result<String> {
+    fn end(&self, log: &mut LogWriter, how: Ending, why: &str) -> Result<String> {
         log.end(how, self.state.step, why.into())?;
-        let step = checkpoint::load(good)?.state.step;
+        let good = self.last_good();
+        let step = checkpoint::load(&good)?.state.step;
         Ok(format!("The last good state, after {step} steps, is in {}", good.display()))
+    }
+
+    /// The checkpoint of the last state without a sign of collapse, or the newest if there is none.
+    fn last_good(&self) -> PathBuf {
+        match checkpoint::good(&self.files.checkpoint) {
+            good if self.state.suspect && good.exists() => good,
+            _ => self.files.checkpoint.clone(),
+        }
     }
 }
 

@@ -290,8 +290,6 @@ fn the_destination_of_lga() {
     }
 }
 
-/// HM's boosted destination g_B. The sampler `hardest` finds the same triplets twice, so that the target of
-/// each is its own hardness plus ξ, at which it stops, up to the last step.
 #[test]
 fn the_margin_of_a_semihard_destination_is_a_choice() {
     let of = |words: &str| recipe(&format!("hm --sampler random {words} --batch 16"), 100);
@@ -302,6 +300,8 @@ fn the_margin_of_a_semihard_destination_is_a_choice() {
     assert!(of("--destination softhard --eta 0.1").is_err() && of("--eta 0.1").is_err());
 }
 
+/// HM's boosted destination g_B. The sampler `hardest` finds the same triplets twice, so that the target of
+/// each is its own hardness plus ξ, at which it stops, up to the last step.
 #[test]
 fn a_destination_is_boosted() {
     for (text, name, expected) in [

@@ -252,6 +252,35 @@ fn an_epoch_with_a_sign_of_collapse_is_saved_and_the_state_before_it_kept_apart(
 }
 
 #[test]
+fn a_run_leaves_checkpoints_that_are_not_its_own() {
+    let (folder, data) = stage(10);
+    let out = folder.path().join("m.onnx");
+    let words =
+        format!("none --sampler random --lr 1e-12 --data {data:?} --out {out:?} --batch 16 --epochs 1");
+    train(&words).unwrap();
+    let newest = out.with_extension("checkpoint");
+    let good = checkpoint::good(&newest);
+    std::fs::copy(&newest, &good).unwrap();
+    let before = std::fs::read(&good).unwrap();
+    for init in [&newest, &good] {
+        let e = train(&format!("{words} --init {init:?}")).unwrap_err();
+        assert!(
+            e.message.contains("it would be replaced; name another --out") && e.exit == Exit::Usage,
+            "{e}"
+        );
+    }
+    // Neither the state at the start nor an epoch without a sign removes it.
+    train(&words).unwrap();
+    assert!(std::fs::read(&good).unwrap() == before);
+    let other = folder.path().join("m.good.onnx");
+    let e = train(&format!("none --data {data:?} --out {other:?} --batch 16 --epochs 1")).unwrap_err();
+    assert!(e.message.contains("m.good.checkpoint, would be replaced") && e.exit == Exit::Usage, "{e}");
+    // A model alone has no checkpoint.
+    audit_train::export(&good, &other).unwrap();
+    assert!(std::fs::read(&good).unwrap() == before);
+}
+
+#[test]
 fn a_loss_that_is_not_a_number_stops_with_its_step() {
     let (folder, data) = stage(10);
     let folder = folder.path();
@@ -275,6 +304,13 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     assert!(std::fs::read(&path).unwrap() == before, "the last good state is kept");
     let said = log(&out.with_extension("jsonl"));
     assert!(matches!(said.last(), Some(LogLine::End { how: Ending::NotANumber, .. })));
+    // A newest state with a sign of collapse is not the last good one.
+    checkpoint::keep_good(&path).unwrap();
+    let suspect = RunState { step: 11, suspect: true, ..state.clone() };
+    checkpoint::save(&path, &good.settings, &suspect, &net, &adam).unwrap();
+    let e = train(&format!("{words} --resume")).unwrap_err();
+    let said = format!("after 10 steps, is in {}", checkpoint::good(&path).display());
+    assert!(e.message.contains("loss of step 13 is not a number") && e.message.contains(&said), "{e}");
     // Weights of NaN from the start.
     let bad = net.weights.iter().map(|(name, t)| (name.clone(), t.detach() * f64::NAN)).collect();
     net.copy_from(&bad);
