@@ -91,8 +91,8 @@ fn roi_align(r: &mut Rng) -> Case {
     let mut regions = Vec::new();
     for _ in 0..count {
         let (left, top) = (8.0 * r.unit() - 3.0, 8.0 * r.unit() - 3.0);
-        // Some regions have no extent, or less.
-        let extent = |r: &mut Rng| if r.int(0, 5) == 0 { r.pick(&[0.0, -2.0]) } else { 6.0 * r.unit() };
+        // Some regions have no extent. ONNX Runtime counts no samples of one with less.
+        let extent = |r: &mut Rng| if r.int(0, 5) == 0 { 0.0 } else { 6.0 * r.unit() };
         regions.extend([left, top, left + extent(r), top + extent(r)]);
     }
     let images: Vec<i64> = (0..count).map(|_| r.int(0, 1)).collect();
