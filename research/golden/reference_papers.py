@@ -92,13 +92,20 @@ def size(x, x0, norm):
 
 
 def into_ball(x, x0, eps, norm):
-    """Projects [B, …] onto balls of radius eps [B] around x0, and onto [0, 1]."""
+    """The nearest images in balls of radius eps [B] around x0, [B, …]."""
     delta, eps = x - x0, eps[:, None, None, None]
-    if norm == "l2":
-        delta = delta * (eps / delta.flatten(1).norm(dim=1)[:, None, None, None].clamp(min=1e-30)).clamp(max=1)
-    else:
-        delta = th.max(th.min(delta, eps), -eps)
-    return (x0 + delta).clamp(0, 1)
+    if norm == "linf":
+        return (x0 + th.max(th.min(delta, eps), -eps)).clamp(0, 1)
+    # The nearest point of a ball and a box, by the conditions of Karush, Kuhn and Tucker: x0 + s·delta, clipped, with
+    # the largest s ≤ 1 that keeps it in the ball.
+    at = lambda s: (x0 + s * delta).clamp(0, 1)
+    inside = lambda s: (at(s) - x0).flatten(1).norm(dim=1)[:, None, None, None] <= eps
+    low, high = th.zeros_like(eps), th.ones_like(eps)
+    low = th.where(inside(high), high, low)
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = th.where(inside(middle), middle, low), th.where(inside(middle), high, middle)
+    return at(low)
 
 
 def bisection(t, most, norm, steps=BISECTION, rounds=10):
@@ -115,7 +122,11 @@ def bisection(t, most, norm, steps=BISECTION, rounds=10):
                 value, g = one.gradient(one.margin, x)
                 if value < 0 or step == per:
                     break
-                g = g / g.norm() if norm == "l2" else g.sign()
+                if norm == "l2":    # pixels that would leave [0, 1] have no part of the step's length
+                    g = th.where(((x <= 0) & (g > 0)) | ((x >= 1) & (g < 0)), th.zeros_like(g), g)
+                    g = g / g.norm()
+                else:
+                    g = g.sign()
                 x = into_ball(x - 2.5 * eps / per * g, one.x0, ball, norm)
             if value < 0:
                 if best is None or size(x, one.x0, norm) < best[0]:
