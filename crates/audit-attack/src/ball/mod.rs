@@ -117,8 +117,8 @@ impl Bound<'_> {
             }
             (self.ball.size)(x, self.centre)
         };
-        // The size grows more slowly than the share, since pixels are clipped. So a share that is too small by some
-        // factor of the size is too small by at least as much: none of these is too large.
+        // Clipped pixels stop growing, so that twice the share makes at most twice the size: no share that is tried
+        // here is too large.
         let mut share = self.eps / size;
         for _ in 0..ROUNDS {
             let reached = at(share, x);
