@@ -11,7 +11,7 @@ use std::{
 };
 use xtask::{
     engines,
-    project::{self, Error, Result, cargo, file, root, target},
+    project::{self, Error, Result, built, cargo, file, remove, root, target},
 };
 
 /// How much is audited.
@@ -68,11 +68,9 @@ pub fn soak(flags: &Flags) -> Result {
         )));
     }
     project::run(&mut cargo(&["build", "--release", "--locked"]))?;
-    let audit = target()?.join("release").join("audit").with_extension(std::env::consts::EXE_EXTENSION);
+    let audit = built("release/audit")?;
     let soak = Soak { images, queries, flags: flags.clone(), audit, dir: target()?.join("soak") };
-    if soak.dir.exists() {
-        file("remove", &soak.dir, fs::remove_dir_all(&soak.dir))?;
-    }
+    remove(&soak.dir)?;
     file("make", &soak.dir, fs::create_dir_all(&soak.dir))?;
     match parts {
         1 => soak.whole().map(drop),

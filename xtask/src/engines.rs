@@ -3,7 +3,7 @@
 
 use crate::{
     package,
-    project::{Error, Result, Since, cargo, file, output, root, run, shown, target},
+    project::{Error, Result, Since, cargo, file, output, remove, root, run, shown, target},
     python, setup,
 };
 use std::{
@@ -36,6 +36,8 @@ const ENGINES: [Engine; 3] = [
 /// Its job is held to its schemas, as nothing here runs it.
 const KUBERNETES: &str = "kubernetes";
 
+/// Flags of the run, the images apart; words without blanks.
+const FLAGS: &str = "--suite suite.yaml --strong-sample 32 --threads 1 --ep cpu";
 /// Parts of the run.
 const PARTS: u64 = 8;
 /// Processes that are killed in each run.
@@ -99,7 +101,7 @@ fn schema() -> Result {
     let python = ray_python()?;
     let validate = python.with_file_name("kubernetes-validate");
     if !validate.is_file() {
-        run(python::pip(&python)?.args(["install", "--quiet", "kubernetes-validate"]))?;
+        python::install(&python, ["kubernetes-validate"])?;
     }
     let job = root().join("tools/engines/kubernetes.yaml");
     for version in [&["--kubernetes-version", "1.29"][..], &[]] {
@@ -169,48 +171,39 @@ fn examine(engine: &Engine) -> Result {
 /// A folder with images, a suite, and the report of one run.
 fn stage(name: &str) -> Result<Stage> {
     let dir = target()?.join("engines").join(name);
-    if dir.exists() {
-        file("remove", &dir, fs::remove_dir_all(&dir))?;
-    }
+    remove(&dir)?;
     file("make", &dir, fs::create_dir_all(dir.join("out")))?;
     let dir = file("find", &dir, dir.canonicalize())?;
+    if dir.display().to_string().contains(char::is_whitespace) {
+        return Err(Error::Failed(format!(
+            "expected a path without blanks, found {}: the engines' scripts read flags as words without blanks. Move the checkout, \
+             or name another folder by CARGO_TARGET_DIR",
+            dir.display()
+        )));
+    }
     let suite = dir.join("suite.yaml");
     file("write", &suite, fs::write(&suite, "form: published\nattacks: [CA+, QA-, ES, LTM]\nsteps: 100\n"))?;
     let program = target()?.join("debug");
     let path = env::var("PATH").unwrap_or_default();
     let model = root().join("models/hardened.onnx");
-    let runtime = target()?.join("onnxruntime");
     let stage = Stage {
         out: dir.join("out"),
         variables: vec![
             ("PATH", format!("{}:{path}", program.display())),
-            ("ORT_DYLIB_PATH", runtime.display().to_string()),
             ("AUDIT_MODEL", model.display().to_string()),
             ("AUDIT_IMAGES", format!("--data {}", dir.join("images").display())),
-            ("AUDIT_FLAGS", "--suite suite.yaml --strong-sample 32 --threads 1 --ep cpu".into()),
+            ("AUDIT_FLAGS", FLAGS.into()),
             ("AUDIT_PARTS", PARTS.to_string()),
             ("AUDIT_OUT", dir.join("out").display().to_string()),
             ("AUDIT_JOBS", "2".into()),
         ],
         dir,
     };
-    let audit = |words: &[&str]| run(stage.command("audit").args(words));
-    audit(&["images", "--out", "images", "--classes", "12", "--samples", "10"])?;
-    let model = model.display().to_string();
-    let images = stage.dir.join("images").display().to_string();
-    let flags = [
-        "--data",
-        &images,
-        "--suite",
-        "suite.yaml",
-        "--strong-sample",
-        "32",
-        "--threads",
-        "1",
-        "--ep",
-        "cpu",
-    ];
-    audit(&[&[model.as_str(), "-q", "-o", "one.json"][..], &flags].concat())?;
+    let images = ["images", "--out", "images", "--classes", "12", "--samples", "10"];
+    run(stage.command("audit").args(images))?;
+    let mut one = stage.command("audit");
+    one.arg(&model).args(["-q", "-o", "one.json", "--data"]).arg(stage.dir.join("images"));
+    run(one.args(FLAGS.split(' ')))?;
     Ok(stage)
 }
 
@@ -274,7 +267,7 @@ fn install_ray() -> Result {
         return Ok(());
     }
     println!("installing ray into {}", shown(&target()?.join("ray")));
-    run(python::pip(&python)?.args(["install", "--quiet", "ray>=2.9", "fsspec"]))
+    python::install(&python, ["ray>=2.9", "fsspec"])
 }
 
 fn ray(stage: &Stage) -> Result<Box<dyn Running>> {

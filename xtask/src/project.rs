@@ -4,7 +4,7 @@ use crate::reference::REFERENCE;
 use std::{
     env,
     ffi::OsStr,
-    fmt,
+    fmt, fs,
     path::{self, Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -54,6 +54,11 @@ pub fn target() -> Result<PathBuf> {
     let target =
         program.ancestors().nth(2).ok_or("expected this program in Cargo's target folder".to_owned())?;
     Ok(target.to_path_buf())
+}
+
+/// A program that Cargo built, such as `release/audit`.
+pub fn built(name: &str) -> Result<PathBuf> {
+    Ok(target()?.join(name).with_extension(env::consts::EXE_EXTENSION))
 }
 
 /// A path as a reader of the terminal likes it: relative where it lies inside the checkout.
@@ -106,6 +111,14 @@ pub fn line(command: &Command) -> String {
 /// Does something to a file, and names the file if that fails.
 pub fn file<T>(doing: &str, path: &Path, result: std::io::Result<T>) -> Result<T> {
     result.map_err(|error| Error::Failed(format!("cannot {doing} {}: {error}", shown(path))))
+}
+
+/// Removes a folder, if it is there.
+pub fn remove(folder: &Path) -> Result {
+    match folder.exists() {
+        true => file("remove", folder, fs::remove_dir_all(folder)),
+        false => Ok(()),
+    }
 }
 
 /// Time since a moment, for people.

@@ -4,7 +4,7 @@
 //! have.
 
 use crate::{
-    project::{Error, Result, Since, file, output, shown, target},
+    project::{Error, Result, Since, file, output, remove, shown, target},
     python,
     version::{NEWEST, OLDEST, VERSION},
     wheel::{Wheel, megabytes},
@@ -250,9 +250,7 @@ impl Build {
     fn publish(&self, draft: &Path, folder: &Path) -> Result {
         // Another run may have been quicker, before this or within it; then its folder is as good as ours.
         if !self.is_installed(folder) {
-            if folder.exists() {
-                file("remove", folder, fs::remove_dir_all(folder))?;
-            }
+            remove(folder)?;
             let renamed = fs::rename(draft, folder);
             if !self.is_installed(folder) {
                 file("make", folder, renamed)?;

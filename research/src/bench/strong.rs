@@ -5,9 +5,9 @@
 
 use super::{conditions, keep};
 use clap::Args;
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 use xtask::{
-    project::{Error, Result, cargo, file, reference, root, run, shown, target},
+    project::{Error, Result, built, cargo, file, reference, root, run, shown, target},
     python, setup,
 };
 
@@ -48,12 +48,11 @@ pub fn strong(flags: &Flags) -> Result {
     run(&mut cargo(&["build", "--release", "--locked"]))?;
     run(&mut cargo(&["build", "--release", "--locked", "--example", "masked"]))?;
     let python = if !flags.no_peers { python::environment()? } else { python::find()? };
-    let release = target()?.join("release");
-    let program = |name: &str| release.join(name).with_extension(env::consts::EXE_EXTENSION);
     let folder = target()?.join("bench").join("strong");
     let mut command = Command::new(&python);
     command.arg(root().join("research/tools/bench_strong.py"));
-    command.arg(program("audit")).arg(program("examples/masked")).arg(crate::this_program()?).arg(&folder);
+    command.arg(built("release/audit")?).arg(built("release/examples/masked")?);
+    command.arg(crate::this_program()?).arg(&folder);
     command.arg("--queries").arg(flags.queries.to_string());
     command.arg("--models").arg(models).arg("--data").arg(data);
     if !flags.no_peers {
