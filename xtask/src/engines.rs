@@ -229,8 +229,10 @@ fn kill_one(stage: &Stage, random: u64) -> Result<bool> {
 pub fn same(one: &Path, merged: &Path) -> Result {
     let lasting = |path: &Path| -> Result<String> {
         let text = file("read", path, fs::read_to_string(path))?;
-        let text = text.split("\n  \"timing\": {").next().unwrap_or_default();
-        Ok(text.lines().filter(|line| !line.starts_with("  \"command\": ")).collect::<Vec<_>>().join("\n"))
+        let (head, rest) = text.split_once("\n  \"timing\": {").unwrap_or((text.as_str(), ""));
+        let tail = rest.split_once("\n  }").map_or("", |(_, tail)| tail);
+        let lines = head.lines().chain(tail.lines()).filter(|line| !line.starts_with("  \"command\": "));
+        Ok(lines.collect::<Vec<_>>().join("\n"))
     };
     let (a, b) = (lasting(one)?, lasting(merged)?);
     match a.lines().zip(b.lines()).position(|(a, b)| a != b) {
@@ -363,4 +365,26 @@ fn slurm(stage: &Stage) -> Result<Box<dyn Running>> {
     }
     run(&mut script)?;
     Ok(Box::new(slurm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_the_same_trials_differ_in_command_and_timing_alone() {
+        let draft = setup::Draft::beside(&env::temp_dir().join("xtask-same")).ok().unwrap();
+        let report = |name: &str, seconds: u32, number: u32| {
+            let (path, outcomes) = (draft.0.join(name), "    {},\n".repeat(300));
+            let text = format!(
+                "{{\n  \"outcomes\": [\n{outcomes}  ],\n  \"command\": \"audit {name}\",\n  \"timing\": {{\n    \"total_s\": \
+                 {seconds}\n  }},\n  \"numbers\": [\n    {number}\n  ]\n}}\n"
+            );
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let one = report("one", 1, 5);
+        assert!(same(&one, &report("merged", 2, 5)).is_ok());
+        assert!(same(&one, &report("other", 1, 6)).is_err(), "numbers stand behind the timing");
+    }
 }
