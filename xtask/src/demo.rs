@@ -11,7 +11,7 @@ const FOLDER: &str = "reports/demo";
 
 pub fn demo() -> Result {
     setup::setup()?;
-    run(&mut cargo(&["build", "--release"]))?;
+    run(&mut cargo(&["build", "--release", "--locked"]))?;
     let audit = built("release/audit")?;
     remove(&root().join(FOLDER))?;
     let started = Instant::now();
