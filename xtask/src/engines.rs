@@ -54,10 +54,10 @@ trait Running {
 }
 
 /// What an engine is given.
+#[derive(Clone)]
 struct Stage {
+    /// Reports go to `out` in it.
     dir: PathBuf,
-    /// Where the reports of the parts go.
-    out: PathBuf,
     variables: Vec<(&'static str, String)>,
 }
 
@@ -71,21 +71,15 @@ impl Stage {
 }
 
 pub fn engines(arguments: &[String]) -> Result {
-    let mut wanted: Vec<&Engine> = Vec::new();
-    let (kubernetes, others): (Vec<&String>, Vec<&String>) =
-        arguments.iter().partition(|name| *name == KUBERNETES);
-    for name in others {
-        let engine = ENGINES.iter().find(|engine| engine.name == name);
-        wanted.push(engine.ok_or_else(|| {
-            Error::Usage(format!("engines: there is no engine `{name}`: expected {ARGUMENTS}"))
-        })?);
+    let known = |name: &str| name == KUBERNETES || ENGINES.iter().any(|engine| engine.name == name);
+    if let Some(name) = arguments.iter().find(|name| !known(name)) {
+        return Err(Error::Usage(format!("engines: there is no engine `{name}`: expected {ARGUMENTS}")));
     }
-    if arguments.is_empty() || !kubernetes.is_empty() {
+    let wants = |name: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == name);
+    if wants(KUBERNETES) {
         schema()?;
     }
-    if arguments.is_empty() {
-        wanted = ENGINES.iter().collect();
-    }
+    let wanted: Vec<&Engine> = ENGINES.iter().filter(|engine| wants(engine.name)).collect();
     if wanted.is_empty() {
         return Ok(());
     }
@@ -150,15 +144,15 @@ fn examine(engine: &Engine) -> Result {
         }
         // Its daemons know their own files by names in the folder.
         drop(running);
-        if stage.dir.join("out/report.json").is_file() {
-            same(&stage.dir.join("one.json"), &stage.out.join("report.json"))?;
+        let report = stage.dir.join("out/report.json");
+        if report.is_file() {
+            same(&stage.dir.join("one.json"), &report)?;
             println!(
                 "{}: the report of one run, after {killed} kills and {start} starts, in {}",
                 engine.name,
                 Since(started)
             );
-            return fs::remove_dir_all(&stage.dir)
-                .map_err(|e| Error::Failed(format!("cannot clean up: {e}")));
+            return remove(&stage.dir);
         }
     }
     Err(Error::Failed(format!(
@@ -187,7 +181,6 @@ fn stage(name: &str) -> Result<Stage> {
     let path = env::var("PATH").unwrap_or_default();
     let model = root().join("models/hardened.onnx");
     let stage = Stage {
-        out: dir.join("out"),
         variables: vec![
             ("PATH", format!("{}:{path}", program.display())),
             ("AUDIT_MODEL", model.display().to_string()),
@@ -209,7 +202,7 @@ fn stage(name: &str) -> Result<Stage> {
 
 /// Kills one of the audits under way, or of the workers that wait for them, if there are any.
 fn kill_one(stage: &Stage, random: u64) -> Result<bool> {
-    let ours = stage.out.display().to_string();
+    let ours = stage.dir.join("out").display().to_string();
     let processes = file("list", Path::new("/proc"), fs::read_dir("/proc"))?;
     let audits = processes.flatten().filter_map(|entry| {
         let id = entry.file_name().to_str()?.parse::<u32>().ok()?;
@@ -252,10 +245,16 @@ impl Running for Child {
     }
 }
 
+/// Starts a command, without its messages.
+fn started(mut command: Command) -> Result<Box<dyn Running>> {
+    let child = command.stderr(Stdio::null()).spawn();
+    Ok(Box::new(file("start", command.get_program().as_ref(), child)?))
+}
+
 fn parallel(stage: &Stage) -> Result<Box<dyn Running>> {
-    let script = root().join("tools/engines/parallel.sh");
-    let child = stage.command("bash").arg(script).stderr(Stdio::null()).spawn();
-    Ok(Box::new(child.map_err(|e| Error::Failed(format!("cannot start bash: {e}")))?))
+    let mut command = stage.command("bash");
+    command.arg(root().join("tools/engines/parallel.sh"));
+    started(command)
 }
 
 /// The Python that has Ray.
@@ -281,8 +280,7 @@ fn ray(stage: &Stage) -> Result<Box<dyn Running>> {
     command.arg(format!("--data={}", stage.dir.join("images").display()));
     command.args(["--out", "out", "--parts", &PARTS.to_string(), "--retries", "20"]);
     command.arg(format!("--suite={}", stage.dir.join("suite.yaml").display())).arg("--strong-sample=32");
-    let child = command.stderr(Stdio::null()).spawn();
-    Ok(Box::new(child.map_err(|e| Error::Failed(format!("cannot start Python: {e}")))?))
+    started(command)
 }
 
 /// Slurm on this machine alone, without systemd and munge.
@@ -352,13 +350,12 @@ impl Drop for Slurm {
 
 /// Submits all parts, or those that are missing.
 fn slurm(stage: &Stage) -> Result<Box<dyn Running>> {
-    let stage = Stage { dir: stage.dir.clone(), out: stage.out.clone(), variables: stage.variables.clone() };
-    let slurm = Slurm { stage };
+    let slurm = Slurm { stage: stage.clone() };
     slurm.begin()?;
     let mut script = slurm.command("bash");
     script.arg(root().join("tools/engines/slurm.sh"));
     let missing = slurm.command("audit").args(["merge", "--missing", "out"]).stdout(Stdio::piped()).output();
-    let missing = missing.map_err(|e| Error::Failed(format!("cannot start audit: {e}")))?;
+    let missing = file("start", "audit".as_ref(), missing)?;
     // Exit code 2: nothing is done yet, so that all parts are submitted.
     if missing.status.code() == Some(13) {
         script.arg(String::from_utf8_lossy(&missing.stdout).trim());

@@ -6,7 +6,7 @@ use std::{
     ffi::OsStr,
     fmt, fs,
     path::{self, Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -99,6 +99,12 @@ pub fn output(command: &mut Command) -> Result<String> {
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
     }
+}
+
+/// Whether a command can be started and ends well, in silence.
+pub fn works(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
 }
 
 /// A command as one would type it.

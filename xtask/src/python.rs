@@ -2,7 +2,7 @@
 //! live.
 
 use crate::package;
-use crate::project::{Error, Result, Since, file, output, root, run, shown, target};
+use crate::project::{Error, Result, Since, file, output, root, run, shown, target, works};
 use std::{
     ffi::OsStr,
     fs,
@@ -63,11 +63,6 @@ pub fn script(python: &Path, code: &str) -> Command {
     let mut command = Command::new(python);
     command.args(["-I", "-c", code]).stdin(Stdio::null());
     command
-}
-
-fn works(command: &mut Command) -> bool {
-    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    quiet.status().is_ok_and(|status| status.success())
 }
 
 /// The packages that `with_onnx` takes of tools/requirements.txt.

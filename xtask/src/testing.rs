@@ -2,7 +2,7 @@
 //! machine has.
 
 use crate::{
-    project::{Error, Result, cargo, line, reference, target},
+    project::{Error, Result, cargo, line, reference, target, works},
     version::{NEWEST, OLDEST},
 };
 use std::{
@@ -79,9 +79,7 @@ fn missing(what: &str, there: bool) -> Option<String> {
 }
 
 fn runs(program: &str, arguments: &[&str]) -> bool {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    works(Command::new(program).args(arguments))
 }
 
 /// Every package but the trainer, which needs libtorch.

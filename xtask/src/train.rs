@@ -37,14 +37,15 @@ pub fn models(arguments: &[String]) -> Result {
     remove(&data)?;
     let seed = ["--seed", "1000", "--classes", "300", "--samples", "20"];
     run(Command::new(&tools.audit).args(["images", "--out"]).arg(&data).args(seed))?;
-    let train = |name: &str, words: &[&str]| {
+    let train = |name: &str, words: &str| {
         let started = Instant::now();
         let model = work.join(name).with_extension("onnx");
         // A new run doesn't replace one that was killed, and that one's images are gone.
         let _ = fs::remove_file(model.with_extension("checkpoint"));
         // From the folder itself: the log, which is kept, names files as they are given here.
         let mut command = Command::new(&tools.trainer);
-        command.current_dir(&work).args(words).args(BOTH).arg("--out").arg(format!("{name}.onnx"));
+        command.current_dir(&work).args(words.split(' ')).args(BOTH.split(' '));
+        command.arg("--out").arg(format!("{name}.onnx"));
         run(&mut command)?;
         for ending in ["onnx", "yaml", "jsonl"] {
             let (from, to) = (model.with_extension(ending), out.join(name).with_extension(ending));
@@ -78,15 +79,12 @@ pub fn check_exports() -> Result {
         let model = work.join(backbone).with_extension("onnx");
         let words =
             ["--batch", "4", "--steps", "1", "--dim", "16", "--threads", "1", "-q", "--backbone", backbone];
-        let norms: &[&str] = if channels == "3" { &["--norms", "train"] } else { &[] };
-        run(program("audit-train")?
-            .arg("none")
-            .arg("--data")
-            .arg(&data)
-            .arg("--out")
-            .arg(&model)
-            .args(words)
-            .args(norms))?;
+        let mut train = program("audit-train")?;
+        train.args(["none", "--data"]).arg(&data).arg("--out").arg(&model).args(words);
+        if channels == "3" {
+            train.args(["--norms", "train"]);
+        }
+        run(&mut train)?;
         models.push(model);
     }
     let code = "import onnx, sys\nfor p in sys.argv[1:]: onnx.checker.check_model(p, full_check=True)";
@@ -95,31 +93,11 @@ pub fn check_exports() -> Result {
     Ok(())
 }
 
-const BOTH: &[&str] = &["--data", "images", "--threads", "1", "--seed", "1"];
+const BOTH: &str = "--data images --threads 1 --seed 1";
 
-const PLAIN: &[&str] = &["none", "--sampler", "semihard", "--steps", "1500", "--lr-drop", "0.7"];
+const PLAIN: &str = "none --sampler semihard --steps 1500 --lr-drop 0.7";
 
 /// Random starts: without them the net learns to switch its first layer off around clean images, and the
 /// score flatters.
-const HARDENED: &[&str] = &[
-    "hm",
-    "--sampler",
-    "random",
-    "--destination",
-    "lga",
-    "--ics",
-    "0.5",
-    "--steps",
-    "2500",
-    "--lr-drop",
-    "0.8",
-    "--alpha",
-    "12/255",
-    "--pgd-steps",
-    "8",
-    "--random-start",
-    "--progressive",
-    "on",
-    "--init",
-    "plain.checkpoint",
-];
+const HARDENED: &str = "hm --sampler random --destination lga --ics 0.5 --steps 2500 --lr-drop 0.8 --alpha 12/255 \
+                        --pgd-steps 8 --random-start --progressive on --init plain.checkpoint";
