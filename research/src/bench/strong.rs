@@ -5,7 +5,11 @@
 
 use super::{conditions, keep};
 use clap::Args;
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{self, PathBuf},
+    process::Command,
+};
 use xtask::{
     project::{Error, Result, built, cargo, file, reference, root, run, shown, target},
     python, setup,
@@ -42,8 +46,13 @@ pub fn strong(flags: &Flags) -> Result {
     if flags.queries == 0 {
         return Err(Error::Usage("expected at least one query after --queries, found 0".into()));
     }
-    let models = flags.models.clone().unwrap_or_else(|| root().join("target/experiment/omniglot-full"));
-    let data = flags.data.clone().unwrap_or_else(|| reference("data/omniglot28/test"));
+    // The script runs in the root of the checkout.
+    let from_here = |given: &Option<PathBuf>, usual: PathBuf| match given {
+        Some(folder) => file("find", folder, path::absolute(folder)),
+        None => Ok(usual),
+    };
+    let models = from_here(&flags.models, root().join("target/experiment/omniglot-full"))?;
+    let data = from_here(&flags.data, reference("data/omniglot28/test"))?;
     setup::setup()?;
     run(&mut cargo(&["build", "--release", "--locked"]))?;
     run(&mut cargo(&["build", "--release", "--locked", "--example", "masked"]))?;
