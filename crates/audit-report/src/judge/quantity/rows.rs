@@ -1,7 +1,7 @@
 //! The rows: scores, retrieval on clean images, and those that are made of the tables of terms and corruptions.
 
 use super::{Clean, Follows, InReplicate, Needs, OfFirst, Quantity, Read, breakdown};
-use crate::facts::term::{TERMS, Term};
+use crate::facts::term::Term;
 use crate::facts::{Facts, is_robust_term};
 use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::ladder;
@@ -147,11 +147,11 @@ pub(super) static CLEAN: [Quantity; 9] = [
 ];
 
 /// The means of terms under attack, in their order.
-pub(super) static ATTACKED: LazyLock<Vec<Quantity>> = LazyLock::new(|| TERMS.iter().map(attacked).collect());
+pub(super) static ATTACKED: LazyLock<Vec<Quantity>> = LazyLock::new(|| Term::all().map(attacked).collect());
 
 /// Every row, in the order of reports. Rows of terms and corruptions are made from their tables.
 pub(super) static ALL: LazyLock<Vec<&'static Quantity>> = LazyLock::new(|| {
-    let resisted = || TERMS.iter().filter(|term| term.resistance.is_some());
+    let resisted = || Term::all().filter(|term| term.resistance.is_some());
     let worst = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |whole| worst(whole, by)));
     // The curve's first point is R@1, which is already a row.
     let cmc = CMC[1..].iter().map(|&k| cmc(k));
