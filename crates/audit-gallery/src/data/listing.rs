@@ -204,7 +204,6 @@ impl Display for SourceLine<'_> {
 }
 
 /// An image in a list.
-#[derive(Default)]
 pub struct ListedImage {
     /// Unique name.
     pub id: String,
@@ -220,6 +219,14 @@ pub struct ListedImage {
     pub role: Role,
     /// See [`Item::group`].
     pub group: Option<String>,
+}
+
+impl ListedImage {
+    /// A whole file without camera and group, which is a query and in the gallery.
+    pub fn new(id: impl Into<String>, class: impl Into<String>, path: PathBuf) -> ListedImage {
+        let (id, class, part, role) = (id.into(), class.into(), Part::Whole, Role::Both);
+        ListedImage { id, class, path, part, camera: None, role, group: None }
+    }
 }
 
 /// The names in a folder, or why it can't be listed. A folder that is missing has none.

@@ -242,10 +242,9 @@ enum Origin {
 }
 
 /// The part of a file that is an image.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 enum Part {
     /// The whole file.
-    #[default]
     Whole,
     /// A file in an archive: its first byte and its length.
     Bytes { from: u64, length: u64 },
