@@ -1,7 +1,7 @@
 //! Code that layouts with list files share: reading lists, and making a [`Dataset`] of their rows.
 
 use super::folder::Contents;
-use super::{Dataset, Item, Origin, Part, Role, Split};
+use super::{Dataset, Item, Origin, Part, Role, Split, Stored};
 use audit_base::error::shortened;
 use audit_base::{Error, Result, files};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -327,14 +327,14 @@ impl Listing {
             .map(|(place, ListedImage { id, class, path, part, camera, role, group })| Item {
                 id,
                 class: classes[&class],
-                origin: Origin::Listed {
+                origin: Origin::File(Stored {
                     path,
                     part,
                     camera,
                     role,
                     group: group.map(Into::into),
-                    place: place.into(),
-                },
+                    place: Some(place.into()),
+                }),
             })
             .collect();
         // Independent of the order of rows, because ties are broken by an item's index.
