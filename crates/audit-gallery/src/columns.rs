@@ -371,7 +371,6 @@ impl ParquetTable {
         }
     }
 
-    /// Appends lists.
     fn lists<T: DataType>(
         &self,
         name: &str,

@@ -70,7 +70,6 @@ impl Loaded {
 }
 
 impl Prepared {
-    /// Reads and prepares a model.
     pub(super) fn read(source: ModelSource) -> Result<Prepared> {
         Prepared::of(Loaded::read(source.path)?, source, &mut Seen::default())
     }

@@ -37,7 +37,6 @@ struct Embedder {
     run: Binding,
 }
 
-/// The source of gradients.
 pub(super) enum Gradient {
     Exact(Box<Exact>),
     Estimate(Estimator),

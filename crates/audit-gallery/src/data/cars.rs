@@ -73,7 +73,6 @@ fn names(found: Option<Value>) -> Vec<String> {
     }
 }
 
-/// An annotation file.
 struct Annotations<'a> {
     file: &'a str,
     /// The field that names the image.

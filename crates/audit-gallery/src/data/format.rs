@@ -5,9 +5,7 @@ use image::{ExtendedColorType, ImageError, ImageFormat};
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// A format of image files.
 pub struct Format {
-    /// Name in messages.
     pub name: &'static str,
     /// Extensions of its files, in lower case.
     extensions: &'static [&'static str],

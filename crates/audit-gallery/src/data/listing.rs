@@ -203,15 +203,11 @@ impl Display for SourceLine<'_> {
     }
 }
 
-/// An image in a list.
 pub struct ListedImage {
     /// Unique name.
     pub id: String,
-    /// Name of the class.
     pub class: String,
-    /// Path of the file.
     pub path: PathBuf,
-    /// The part of the file.
     pub part: Part,
     /// See [`Item::camera`].
     pub camera: Option<u32>,

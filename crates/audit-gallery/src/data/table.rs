@@ -27,11 +27,9 @@ pub struct Column {
 /// Whether a table must have a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needed {
-    /// The column is required.
     Always,
     /// The column is required if the images have classes; [`Table::lacks`] reports it if missing.
     ForClasses,
-    /// The column is optional.
     No,
 }
 
@@ -47,12 +45,10 @@ pub enum Holds {
 }
 
 impl Column {
-    /// A required column.
     pub const fn required(name: &'static str) -> Column {
         Column { name, also: &[], holds: Holds::Text, needed: Needed::Always, flag: "" }
     }
 
-    /// An optional column.
     pub const fn optional(name: &'static str) -> Column {
         Column { needed: Needed::No, ..Column::required(name) }
     }
@@ -83,9 +79,7 @@ enum Body {
     Fields(Vec<Vec<String>>),
 }
 
-/// A row of a [`Table`].
 pub struct Record<'a> {
-    /// Position in the file.
     pub place: SourceLine<'a>,
     columns: &'a Columns,
     fields: Vec<String>,
@@ -277,7 +271,6 @@ impl Table {
         Ok(self)
     }
 
-    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -484,7 +477,6 @@ impl Record<'_> {
         self.place.wrong(format!("column {}, `{}`: {what}", at + 1, self.columns.header[at]))
     }
 
-    /// The camera, if any.
     pub fn camera(&self) -> Result<Option<u32>> {
         let parse = |text: &str| {
             let found = text.parse().map_err(|_| format!("expected a camera's number, found `{text}`"));

@@ -122,7 +122,6 @@ impl Sample {
     }
 }
 
-/// A file in an archive.
 struct Entry {
     name: String,
     from: u64,

@@ -271,9 +271,7 @@ struct Agreement {
     information: f64,
     /// (H(Ω) + H(Γ)) / 2.
     mean: f64,
-    /// Sizes of the clusters.
     omega: Vec<usize>,
-    /// Sizes of the classes.
     gamma: Vec<usize>,
 }
 

@@ -12,7 +12,6 @@ use ndarray::{Array2, ArrayView1, ArrayView2, s};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Number of bins of the histogram.
 const BINS: usize = 50;
 /// Maximum distance of two points on the unit sphere.
 const DIAMETER: f64 = 2.0;

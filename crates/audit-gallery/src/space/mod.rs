@@ -67,9 +67,7 @@ pub struct Gallery {
     queries: Vec<usize>,
     /// ‖point‖² of each image.
     squares: Vec<f32>,
-    /// Maximum of `squares`.
     largest_square: f32,
-    /// Index of each id.
     index: NameIndex,
     /// See [`Gallery::with_centres`].
     centres: Option<Array2<f32>>,

@@ -130,7 +130,6 @@ fn all_scalars(graph: &Graph, values: &[String]) -> Result<bool> {
     Ok(session.output_types().iter().all(|(.., shape)| shape[..] == [0]))
 }
 
-/// The name of the shape of a value.
 fn shape_of(name: &str) -> String {
     format!("audit/shape-of/{name}")
 }

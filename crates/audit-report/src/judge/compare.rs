@@ -171,7 +171,6 @@ fn foreign(report: &Report) -> String {
     })
 }
 
-/// The trials of a report, for comparison.
 struct Trials {
     /// Queries by attack, including those that could not be attacked, because that may depend on the model.
     queries: BTreeMap<String, BTreeSet<String>>,

@@ -29,7 +29,6 @@ pub fn robust(report: &Report) -> Option<Robust> {
 
 /// Numbers of queries of the strong search.
 struct Counts {
-    /// Attacked queries.
     queries: usize,
     /// Those that are correct without an attack.
     clean: usize,

@@ -85,7 +85,6 @@ pub(super) fn is_sum_over_places(node: &Node, graph: &Graph, types: &Types) -> b
 struct Move {
     /// The node as it is then.
     node: Node,
-    /// The type of its result.
     result_type: (DType, Vec<i64>),
     /// An operand that has to be brought into blocks.
     outside: Option<String>,

@@ -30,7 +30,6 @@ const LEAST: i64 = 16_384;
 /// Smallest H·W for which a chain in the usual layout has operands of one value for each channel: it goes
 /// channel by channel.
 const LEAST_PLACES: i64 = 512;
-/// Most operators of a chain.
 const MOST_OPERATORS: usize = 12;
 
 /// The index in [`OPERATORS`] of a node's operator.

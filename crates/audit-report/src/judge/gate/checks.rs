@@ -73,7 +73,6 @@ fn gate_check(
 /// What a check found.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
-    /// The bound is met.
     Met,
     /// It is not met, which chance may explain.
     Chance,

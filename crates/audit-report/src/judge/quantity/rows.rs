@@ -312,7 +312,6 @@ struct Finds {
     mean: fn(&Corruptions) -> Spread,
 }
 
-/// A value and its interval.
 pub(super) type Spread = (f64, Option<(f64, f64)>);
 
 static FINDS: [Finds; 2] = [
@@ -381,7 +380,6 @@ fn row<'r>(report: &'r Report, term: &Term) -> Option<&'r Attack> {
     report.attacks.iter().find(|a| a.code == term.name)
 }
 
-/// A score.
 fn score(report: &Report, name: ScoreName) -> Option<Reading> {
     Reading::of_score(&report.scores, name, fewest(report, name))
 }
