@@ -298,20 +298,16 @@ impl Session {
     pub fn place(&self, value: &Value, side: Memory) -> Result<BoundTensor> {
         let shape = fixed_shape(value)?;
         let make = || -> ort::Result<DynTensor> {
+            let of = |device, id, kind| {
+                Allocator::new(&self.pieces[0], MemoryInfo::new(device, id, kind, MemoryType::Default)?)
+            };
             let allocator = match self.provider {
                 Provider::Cuda(Cuda { device, .. }) if side == Memory::Device => {
-                    let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
-                    Allocator::new(
-                        &self.pieces[0],
-                        MemoryInfo::new(AllocationDevice::CUDA, device, kind, memory)?,
-                    )?
+                    of(AllocationDevice::CUDA, device, AllocatorType::Device)?
                 }
                 // The arena that the session's own tensors come from: what a tensor here takes is not left to
                 // them.
-                Provider::Cpu => {
-                    let (kind, memory) = (AllocatorType::Arena, MemoryType::Default);
-                    Allocator::new(&self.pieces[0], MemoryInfo::new(AllocationDevice::CPU, 0, kind, memory)?)?
-                }
+                Provider::Cpu => of(AllocationDevice::CPU, 0, AllocatorType::Arena)?,
                 Provider::Cuda(_) => Allocator::default(),
             };
             DynTensor::new(&allocator, element_type(value.dtype)?, shape)
