@@ -15,6 +15,7 @@
 mod arithmetic;
 mod batches;
 pub mod benign;
+pub mod clustering;
 pub mod geometry;
 pub mod heads;
 mod metric;
