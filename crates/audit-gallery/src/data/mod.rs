@@ -200,8 +200,8 @@ impl Layout {
         }
     }
 
-    /// The images at `path` in the layout that is wanted, or in the detected one. Images without a class are not
-    /// refused yet.
+    /// The images at `path` in the layout that is wanted, or in the detected one. It doesn't refuse images
+    /// without a class.
     fn list(path: &Path, wanted: &Wanted) -> Result<Dataset> {
         let named = wanted.image_column.as_ref().map(|name| format!("--image-column {name}"));
         let named = named.or(wanted.label_column.as_ref().map(|name| format!("--label-column {name}")));
