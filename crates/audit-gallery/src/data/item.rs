@@ -58,6 +58,7 @@ impl Origin {
 /// The part of a file that is an image.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
+    /// The whole file.
     Whole,
     /// A file in an archive: its first byte and its length.
     Bytes { from: u64, length: u64 },
