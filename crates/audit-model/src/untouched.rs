@@ -267,7 +267,7 @@ impl Smooth {
         for node in &graph.nodes {
             let on_path = node.inputs.iter().any(|x| moving.contains(x.as_str()));
             if on_path {
-                moving.extend(node.outputs.iter().map(String::as_str));
+                moving.extend(node.outputs.iter().map(String::as_str).filter(|name| !name.is_empty()));
             }
             if freezing.node(node, on_path).is_none() {
                 return Ok(Smooth::None);

@@ -5,6 +5,9 @@ fn names_are_found_as_people_write_them() {
     for name in ["ARS", "attack.es:r", "attack.CA\u{2212}.resistance", " benign.r1"] {
         Quantity::find(name).unwrap();
     }
+    for name in ["clean_r1", "Clean_R1", "CLEAN_R1"] {
+        assert_eq!(Quantity::find(name).unwrap(), CLEAN_R1);
+    }
     let error = Quantity::find("attack.ESR").unwrap_err();
     assert_eq!(error.exit, audit_base::Exit::Usage);
     assert!(error.message.contains("The nearest are `attack.ES:R`, "), "{error}");
