@@ -56,7 +56,6 @@ pub use photograph::{
 pub use preparation::{Pixels, Preparation, Resize};
 pub use properties::Properties;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::Path;
 
 /// Seed of the images of an audit without data. Compare scores only at equal seeds.
@@ -170,11 +169,7 @@ impl Choice for Split {
     ];
 }
 
-impl fmt::Display for Split {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+audit_base::shown_by_name!(Split);
 
 impl Layout {
     /// The layout called `name`.

@@ -266,11 +266,6 @@ impl Table {
         Table { path: path.into(), body: Body::Fields(rows), columns }.checked(form)
     }
 
-    fn checked(self, form: &Form) -> Result<Table> {
-        self.refuse_typos(form)?;
-        Ok(self)
-    }
-
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -318,7 +313,7 @@ impl Table {
     }
 
     /// Refuses an ignored column with nearly the name of a missing one: it would change the measures.
-    fn refuse_typos(&self, form: &Form) -> Result<()> {
+    fn checked(self, form: &Form) -> Result<Table> {
         let optional = form.columns.iter().filter(|c| c.needed == Needed::No && !self.has(c.name));
         let missing: Vec<&str> = optional.map(|column| column.name).filter(|name| name.len() > 4).collect();
         for name in self.unread() {
@@ -329,7 +324,7 @@ impl Table {
                 )));
             }
         }
-        Ok(())
+        Ok(self)
     }
 
     /// The rows below the header.

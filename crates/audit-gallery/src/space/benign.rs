@@ -7,7 +7,7 @@ use audit_base::{Error, Result};
 use ndarray::{Array2, s};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// Retrieval without an attack.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -194,10 +194,7 @@ fn positive_ranks(
 ) -> Result<Vec<Vec<usize>>> {
     const BATCH: usize = 1024;
     let mut all = Vec::with_capacity(queries.len());
-    let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (i, &label) in gallery.labels[..gallery.len()].iter().enumerate() {
-        members.entry(label).or_default().push(i);
-    }
+    let members = gallery.by_class(0..gallery.len());
     let class = |q: usize| members.get(&gallery.labels[q]).map_or(&[][..], Vec::as_slice);
     // In batches, because marks of all queries at once may be larger than the gallery.
     for queries in queries.chunks(BATCH) {

@@ -11,7 +11,7 @@ use crate::judge::share::{counts, wilson};
 use crate::judge::survivors::survivors;
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
-    Attack, Benign, Corrupted, CorruptionRow, Corruptions, Hub, Report, ScoreName, reason, source,
+    Attack, Benign, Corrupted, CorruptionRow, Corruptions, Hub, Report, ScoreName, Space, reason, source,
 };
 use audit_gallery::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use audit_gallery::space::benign::CMC;
@@ -78,7 +78,9 @@ pub(super) static SCORES: [Quantity; 7] = [
         needs: Needs::Ladder,
         read: &|report| {
             let of = report.scores.robust()?.ladder.as_ref()?.eps50.as_ref()?;
-            Some(Reading::of_eps50(of, report.suite.space))
+            // A file changes by whole grey levels.
+            let least = (report.suite.space == Space::File).then_some(1.0);
+            Some(Reading { most: Some(of.most), least, ..Reading::new(of.value, of.interval, of.queries) })
         },
         follows: Follows::Outcomes(&ladder::eps50_in, None),
         ..ROBUST_SCORE
@@ -94,7 +96,11 @@ pub(super) static SCORES: [Quantity; 7] = [
         name: "ars.table",
         needs: Needs::Score(ScoreName::Ars),
         as_published: true,
-        read: &|report| Reading::of_ratio(&report.scores, fewest(report, ScoreName::Ars)),
+        read: &|report| {
+            let (score, queries) = (report.scores.ars.as_ref()?, fewest(report, ScoreName::Ars));
+            let found = Reading::new(score.table?, score.table_interval, queries);
+            Some(Reading { withheld: score.withheld, ..found })
+        },
         follows: Follows::Outcomes(&|_, replicate| replicate.ars_table, None),
         ..SCORE
     },
