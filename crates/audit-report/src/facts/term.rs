@@ -121,7 +121,6 @@ pub const QA_RAISE: Term = Term { name: "QA+", label: QUERY, ..RAISED };
 pub const QA_LOWER: Term = Term { name: "QA-", label: QUERY, ..LOWERED };
 /// The cosine between the query's embedding and its target's.
 pub const TMA: Term = Term {
-    recall: false,
     name: "TMA",
     label: "cosine to target",
     unit: Unit::Plain,
@@ -129,39 +128,25 @@ pub const TMA: Term = Term {
     goal: Goal::Highest,
     digits: 3,
     read: |o, _| Some((Some(o.before.cosine?), o.after.cosine?)),
-    held_out: None,
     ers: Some(|after| 100.0 * (1.0 - after)),
-    divided: false,
-    way: false,
     resistance: None,
     weights: [0, 0],
     source: source::TARGETED_MISMATCH,
+    ..RANK
 };
 /// The shift of the embedding. The published form measures it one step before the end.
 pub const ES_D: Term = Term {
-    recall: false,
     name: "ES:D",
     label: "embedding shift",
-    unit: Unit::Plain,
     range: [0.0, 2.0],
-    goal: Goal::Highest,
-    digits: 3,
-    read: |o, form| {
-        Some((
-            None,
-            match form {
-                Form::Published => o.shift_before_last,
-                Form::Corrected => o.shift,
-            },
-        ))
+    read: |o, form| match form {
+        Form::Published => Some((None, o.shift_before_last)),
+        Form::Corrected => Some((None, o.shift)),
     },
-    held_out: None,
     ers: Some(|after| 100.0 * (1.0 - after / 2.0)),
-    divided: false,
     way: true,
-    resistance: None,
-    weights: [0, 0],
     source: source::DEEP_RANKING,
+    ..TMA
 };
 /// R@1 after ES.
 pub const ES_R: Term = Term { name: "ES:R", ..RECALL };
