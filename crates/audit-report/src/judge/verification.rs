@@ -3,7 +3,7 @@
 
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};
-use super::share::wilson;
+use super::share::{counts, wilson};
 use crate::facts::{DODGE, Facts, IMPERSONATE};
 use crate::record::{
     Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
@@ -19,6 +19,21 @@ fn spread(
     of: impl Fn(&Accuracy) -> f64,
 ) -> Option<(f64, f64)> {
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
+}
+
+/// An interval from resamples of a share of `n` pairs, which is in [0, 1]. If all pairs agree, resamples do too,
+/// and the interval is at least Wilson's.
+fn with_width(share: f64, n: usize, resampled: Option<(f64, f64)>) -> Option<(f64, f64)> {
+    let Some(all) = counts(share) else { return resampled };
+    let (low, high) = wilson(n * usize::from(all), n);
+    resampled.map(|(least, most)| (least.min(low), most.max(high)))
+}
+
+/// The 95 % interval of an EER in [0, 1]. An EER is at most the larger of both error rates at any distance: if
+/// there are no errors, the rate of the fewer pairs bounds it, and likewise if all decisions are wrong.
+fn of_eer(eer: f64, [genuine, impostor]: [usize; 2], resamples: &[Accuracy]) -> Option<(f64, f64)> {
+    let resampled = spread([genuine, impostor], resamples, |a| 100.0 * a.eer);
+    with_width(eer, genuine.min(impostor), resampled)
 }
 
 /// Verification of a gallery's pairs without an attack, at the false accept rate of `acceptance` or at
@@ -39,22 +54,34 @@ pub fn clean(
     let distances = Distances::of(gallery, pairs);
     let found = distances.accuracy(at)?;
     let resamples = distances.resample(at, RESAMPLES, seed);
-    let counts = distances.counts();
-    let [genuine, impostor] = counts;
-    let per_cent = |of: fn(&Accuracy) -> f64| spread(counts, &resamples, move |a| 100.0 * of(a));
+    let pairs_of_each = distances.counts();
+    let [genuine, impostor] = pairs_of_each;
+    // At a stated threshold these are shares of independent decisions; a false accept rate sets the threshold
+    // anew in each resample.
+    let stated = |share: f64, n: usize| {
+        let hits = (share * n as f64).round() as usize;
+        unless_few(n, Some(wilson(hits, n)))
+    };
+    let (far_interval, tar_interval) = match at {
+        At::Threshold(_) => (stated(found.far, impostor), stated(found.tar, genuine)),
+        At::Far(_) => {
+            (None, with_width(found.tar, genuine, spread(pairs_of_each, &resamples, |a| 100.0 * a.tar)))
+        }
+    };
     Some(Verification {
         threshold,
         threshold_interval: matches!(at, At::Far(_))
-            .then(|| spread(counts, &resamples, |a| a.threshold))
+            .then(|| spread(pairs_of_each, &resamples, |a| a.threshold))
             .flatten(),
         listed: pairs.listed,
         genuine,
         impostor,
         far: 100.0 * found.far,
+        far_interval,
         tar: 100.0 * found.tar,
-        tar_interval: per_cent(|a| a.tar),
+        tar_interval,
         eer: 100.0 * found.eer,
-        eer_interval: per_cent(|a| a.eer),
+        eer_interval: of_eer(found.eer, pairs_of_each, &resamples),
         folds: of_folds(folds(gallery, pairs)),
         attacked: Vec::new(),
         groups: Vec::new(),
@@ -102,7 +129,7 @@ fn attacked_pairs(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u6
             genuine,
             impostor,
             eer: 100.0 * found.eer,
-            eer_interval: spread([genuine, impostor], &resamples, |a| 100.0 * a.eer),
+            eer_interval: of_eer(found.eer, [genuine, impostor], &resamples),
             tar: far.filter(|far| pairs.resolves(*far)).map(|_| 100.0 * found.tar),
         })
     };
