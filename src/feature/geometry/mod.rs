@@ -19,7 +19,7 @@ use crate::progress::{Phase, Position};
 use crate::record::{self, MapPoint, Move, Outcome, Precision, Spacing};
 use crate::request::Request;
 use crate::space::geometry::{self, Batches};
-use crate::space::{Gallery, tsne};
+use crate::space::{Gallery, sample_pairs, tsne};
 use crate::threat::triplets::{MOVING, harden};
 use crate::threat::{self, AttackContext, Event, Plan, Trial};
 use crate::{Error, Result, interrupt};
@@ -112,7 +112,7 @@ pub fn run(base: &Request) -> Result<Geometry> {
 
 /// Distances of the gallery, or of a sample that is stated.
 fn spacing(request: &Request, gallery: &Gallery, name: &dyn Fn(usize) -> String) -> Result<Spacing> {
-    let items = threat::sample_candidates(gallery, MOST_ITEMS, request.seed);
+    let (items, how) = sample_pairs(gallery, MOST_ITEMS, request.seed);
     let classes = items.iter().map(|&i| gallery.labels[i]).collect::<BTreeSet<_>>().len();
     let mut phase = Phase::new("distances", classes as u64, request.progress);
     let found = geometry::spacing(gallery, &items, name, &mut |done| {
@@ -121,7 +121,7 @@ fn spacing(request: &Request, gallery: &Gallery, name: &dyn Fn(usize) -> String)
     })?;
     phase.finish();
     let (some, all) = (items.len(), gallery.len());
-    let stated = || format!("{some} of {all} images, stratified by class, seed {}", request.seed);
+    let stated = || format!("{some} of {all} images, {how}, seed {}", request.seed);
     Ok(Spacing { sampling: (some < all).then(stated), ..found })
 }
 

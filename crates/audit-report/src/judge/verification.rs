@@ -21,16 +21,16 @@ fn spread(
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
 }
 
-/// An interval from resamples of a share of `n` pairs, which is in [0, 1]. If all pairs agree, resamples do too,
-/// and the interval is at least Wilson's.
+/// An interval from resamples of a share of `n` pairs, which is in [0, 1]. If all pairs agree, resamples do
+/// too, and the interval is at least Wilson's.
 fn with_width(share: f64, n: usize, resampled: Option<(f64, f64)>) -> Option<(f64, f64)> {
     let Some(all) = counts(share) else { return resampled };
     let (low, high) = wilson(n * usize::from(all), n);
     resampled.map(|(least, most)| (least.min(low), most.max(high)))
 }
 
-/// The 95 % interval of an EER in [0, 1]. An EER is at most the larger of both error rates at any distance: if
-/// there are no errors, the rate of the fewer pairs bounds it, and likewise if all decisions are wrong.
+/// The 95 % interval of an EER in [0, 1]. An EER lies between both error rates at any distance: if there are
+/// no errors, the rate of the kind of pair of which there are fewer bounds it, and so if all are errors.
 fn of_eer(eer: f64, [genuine, impostor]: [usize; 2], resamples: &[Accuracy]) -> Option<(f64, f64)> {
     let resampled = spread([genuine, impostor], resamples, |a| 100.0 * a.eer);
     with_width(eer, genuine.min(impostor), resampled)
