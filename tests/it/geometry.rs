@@ -241,6 +241,40 @@ fn the_command_measures_any_model_and_writes_a_page() {
     assert!(!html.contains("http:") && !html.contains("https:"), "one file without network access");
 }
 
+/// Under the metric cosine, an outcome's shift is 1 − cos, and d̄ is Euclidean like all distances of a geometry:
+/// the shift of a query is that under the normalised Euclidean metric, under which the steps are the same.
+#[test]
+fn shifts_are_euclidean_under_every_metric() {
+    let dir = stage(6, 5);
+    let one = |metric: &str| found(&dir, &["--max-queries", "1", "--metric", metric]).unwrap();
+    let (cosine, euclidean) = (one("cosine"), one("normalized-euclidean"));
+    assert_eq!(cosine.shifts.len(), 3);
+    for (ours, theirs) in cosine.shifts.iter().zip(&euclidean.shifts) {
+        let (a, b) = (ours.shift, theirs.shift);
+        assert!(b > 0.0 && (a / b - 1.0).abs() < 1e-3, "{}: {a} and {b}", ours.attack);
+        assert!((ours.relative / theirs.relative - 1.0).abs() < 1e-3, "{}", ours.attack);
+    }
+}
+
+/// A gallery may have one image of a class. Its queries have something to find, and are attacked.
+#[test]
+fn queries_with_one_image_in_the_gallery_are_attacked() {
+    let dir = stage(3, 2);
+    let data = dir.join("data");
+    let place = |part: &str, class: &str| data.join(part).join(class);
+    for class in ["class00", "class01", "class02"] {
+        std::fs::create_dir_all(data.join("gallery")).unwrap();
+        std::fs::rename(data.join(class), place("gallery", class)).unwrap();
+    }
+    std::fs::create_dir_all(place("query", "class02")).unwrap();
+    let name = &Temp::names_in(&place("gallery", "class02"))[0];
+    let [from, to] = ["gallery", "query"].map(|part| place(part, "class02").join(name));
+    std::fs::rename(from, to).unwrap();
+    let found = found(&dir, &["--allow-untrusted"]).unwrap();
+    assert_eq!((found.data.gallery, found.data.queries, found.map.queries.len()), (5, 1, 1));
+    assert!(found.shifts.iter().all(|row| row.queries == 1 && row.shift > 0.0), "{:?}", found.shifts);
+}
+
 /// Panum et al., figure 2: two-dimensional embeddings are drawn as they are. Under the usual metric they lie
 /// on the unit circle, also the attacked ones; a map by t-SNE is centred at 0 and lies on no circle.
 #[test]

@@ -19,7 +19,7 @@ use crate::progress::{Phase, Position};
 use crate::record::{self, MapPoint, Move, Outcome, Precision, Spacing};
 use crate::request::Request;
 use crate::space::geometry::{self, Batches};
-use crate::space::{Gallery, sample_pairs, tsne};
+use crate::space::{Gallery, Metric, sample_pairs, tsne};
 use crate::threat::triplets::{MOVING, harden};
 use crate::threat::{self, AttackContext, Event, Plan, Trial};
 use crate::{Error, Result, interrupt};
@@ -246,14 +246,15 @@ fn shifted(
     phase.finish();
     let rows = suite.attacks.iter().map(|entry| {
         let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == entry.objective.code).collect();
-        row(entry.objective.code, &mine, distance)
+        row(entry.objective.code, &mine, context.gallery.metric, distance)
     });
     Ok((rows.collect(), after))
 }
 
-fn row(attack: &str, outcomes: &[&Outcome], distance: f64) -> ShiftRow {
+fn row(attack: &str, outcomes: &[&Outcome], metric: Metric, distance: f64) -> ShiftRow {
     let count = outcomes.len().max(1) as f64;
-    let shift = outcomes.iter().map(|o| o.shift).sum::<f64>() / count;
+    // Outcomes have shifts in the model's metric, and d̄ is Euclidean.
+    let shift = mean(&outcomes.iter().map(|o| metric.euclidean(o.shift)).collect::<Vec<_>>());
     let hits = |of: fn(&Outcome) -> &record::Measures| -> Option<f64> {
         let found: Option<Vec<bool>> =
             outcomes.iter().map(|o| of(o).retrieval.as_ref().map(|r| r.first)).collect();
@@ -279,13 +280,15 @@ struct Shown {
 }
 
 impl Shown {
-    /// The first classes that have two items and a query, some items of each, and up to `most` of their
-    /// queries, in turn of each class one.
+    /// The first classes with queries that have something to find, some items of each, and up to `most` of
+    /// these queries, in turn of each class one.
     fn choose(gallery: &Gallery, most: usize) -> Shown {
         let mut members: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
         (0..gallery.len()).for_each(|i| members.entry(gallery.labels[i]).or_default().0.push(i));
-        gallery.queries().iter().for_each(|&q| members.entry(gallery.labels[q]).or_default().1.push(q));
-        let fit = members.into_values().filter(|(items, queries)| items.len() > 1 && !queries.is_empty());
+        let finds = |query: &&usize| gallery.positives(**query).next().is_some();
+        let queries = gallery.queries().iter().filter(finds);
+        queries.for_each(|&q| members.entry(gallery.labels[q]).or_default().1.push(q));
+        let fit = members.into_values().filter(|(_, queries)| !queries.is_empty());
         let chosen: Vec<(Vec<usize>, Vec<usize>)> = fit.take(CLASSES).collect();
         let spread = |items: &Vec<usize>| {
             items.iter().copied().step_by(items.len().div_ceil(OF_A_CLASS)).collect::<Vec<_>>()
