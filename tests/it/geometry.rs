@@ -241,8 +241,9 @@ fn the_command_measures_any_model_and_writes_a_page() {
     assert!(!html.contains("http:") && !html.contains("https:"), "one file without network access");
 }
 
-/// Under the metric cosine, an outcome's shift is 1 − cos, and d̄ is Euclidean like all distances of a geometry:
-/// the shift of a query is that under the normalised Euclidean metric, under which the steps are the same.
+/// Under the metric cosine, an outcome's shift is 1 − cos, and d̄ is Euclidean like all distances of a
+/// geometry: the shift of a query is that under the normalised Euclidean metric, under which the steps are
+/// the same.
 #[test]
 fn shifts_are_euclidean_under_every_metric() {
     let dir = stage(6, 5);

@@ -139,8 +139,8 @@ impl Corrupting<'_> {
         Ok(found)
     }
 
-    /// Refuses embeddings [corruptions · strengths, D] of a query that are not finite (exit code 12): they have
-    /// no rank.
+    /// Refuses embeddings [corruptions · strengths, D] of a query that are not finite (exit code 12): they
+    /// have no rank.
     fn check(&self, query: usize, embeddings: &[f32]) -> Result<()> {
         let mut all = embeddings.chunks(self.gallery.dim());
         let Some(bad) = all.position(|one| one.iter().any(|v| !v.is_finite())) else { return Ok(()) };

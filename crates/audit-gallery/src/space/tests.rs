@@ -208,9 +208,9 @@ fn galleries_refuse_what_cannot_be_ranked() {
     assert!(nan.message.contains("`1`") && nan.exit == audit_base::Exit::Untrusted);
 }
 
-/// A stratified sample of 400 of 1000 classes with two images each would have one of each class at most, and no
-/// pair of one class. Class by class it has 200 pairs, whose mean distance is near that of all, 2 by hand: the
-/// distances 1, 2 and 3 have a standard deviation of √(2/3), and the mean of 200 one of 0.058.
+/// A stratified sample of 400 of 1000 classes with two images each would have one of each class at most, and
+/// no pair of one class. Class by class it has 200 pairs, whose mean distance is near that of all, 2 by hand:
+/// the distances 1, 2 and 3 have a standard deviation of √(2/3), and the mean of 200 one of 0.058.
 #[test]
 fn samples_of_many_classes_have_pairs() {
     let labelled = |labels: Vec<usize>, at: &dyn Fn(usize) -> f32| {
