@@ -269,6 +269,33 @@ fn shares_have_a_width_if_all_queries_agree() {
     assert_eq!(blur.mean_r1_interval, Some(interval));
 }
 
+/// The baseline corrupted 24 queries, of which blur breaks those with an odd number, and the candidate only
+/// the 12 others. By hand: R@1 is 50 and 100. All 12 common queries agree, so that their interval has 0 in its
+/// middle, and says nothing of a difference of 50 points.
+#[test]
+fn means_over_other_corrupted_queries_are_not_paired() {
+    let blurred = |i: usize| {
+        let hit = i % 2 == 0;
+        let (first, ap) = ([true, hit, hit, hit, hit, hit], [0.5; 6]);
+        Corrupted { corruption: "blur".into(), query: format!("class/{i:02}"), first, ap }
+    };
+    let of = |queries: Vec<usize>| {
+        let mut found = report(0.5);
+        found.corrupted = queries.into_iter().map(blurred).collect();
+        found.corruptions = corruption::corruptions(&found);
+        found
+    };
+    let (all, even) = (of((0..24).collect()), of((0..24).step_by(2).collect()));
+    let difference = |other: &Report, name: &str| {
+        PairedReports::new(&all, other).difference(Quantity::find(name).unwrap()).unwrap()
+    };
+    for name in ["corruption.blur@1.r1", "corruption.r1"] {
+        let (own, of_other) = (difference(&all, name), difference(&even, name));
+        assert!(own.value == 0.0 && own.interval.is_some(), "{name}: {own:?}");
+        assert!((of_other.value - 50.0).abs() < 1e-9 && of_other.interval.is_none(), "{name}: {of_other:?}");
+    }
+}
+
 /// Of 60 queries 3 are correct without an attack, and ES, LTM and GTM break none of them. Their resistances,
 /// and ARS with them, rest on 3 queries; ERS rests on all.
 #[test]

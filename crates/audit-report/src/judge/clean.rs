@@ -30,8 +30,8 @@ pub(super) struct PerQuery {
 }
 
 impl PerQuery {
-    /// The values of the queries that a number is the mean of; `None` if the reports are on other images, or
-    /// a report has no results of these queries.
+    /// The values of the queries that a number is the mean of; `None` if the reports are on other images or
+    /// queries, or a report has no results of these queries.
     pub fn of(metric: &Quantity, base: &Report, candidate: &Report) -> Option<PerQuery> {
         if base.data.sha256 != candidate.data.sha256 {
             return None;
@@ -39,7 +39,7 @@ impl PerQuery {
         let pairs = match metric.follows() {
             Follows::Clean(Clean::First(of_first)) => every_query(of_first, base, candidate)?,
             Follows::Corruptions(_, values) => {
-                common(&corrupted(values, base)?, &corrupted(values, candidate)?)
+                same_queries(&corrupted(values, base)?, &corrupted(values, candidate)?)?
             }
             Follows::Clean(Clean::Ranking | Clean::Together) | Follows::Outcomes(..) => return None,
         };
@@ -82,9 +82,10 @@ fn corrupted(values: &OfCorrupted, report: &Report) -> Option<BTreeMap<String, f
     (!all.is_empty()).then(|| all.into_iter().map(|(id, (sum, n))| (id, sum / n as f64)).collect())
 }
 
-/// The values of the queries that both have.
-fn common(base: &BTreeMap<String, f64>, candidate: &BTreeMap<String, f64>) -> Vec<[f64; 2]> {
-    base.iter().filter_map(|(id, a)| Some([*a, *candidate.get(id)?])).collect()
+/// The values of both, if they have the same queries. The difference of means over others isn't paired.
+fn same_queries(base: &BTreeMap<String, f64>, candidate: &BTreeMap<String, f64>) -> Option<Vec<[f64; 2]>> {
+    let pairs = || base.values().zip(candidate.values()).map(|(a, b)| [*a, *b]).collect();
+    base.keys().eq(candidate.keys()).then(pairs)
 }
 
 /// Number of values from which the mean of a resample is approximately normal.
