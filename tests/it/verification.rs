@@ -400,10 +400,17 @@ fn what_cannot_be_decided_is_refused() {
         ("ars", "--threshold far=0.1"),
         ("faces", "--sample correct --max-queries 3"),
         ("faces", "--metric euclidean --threshold cosine=0.3"),
+        ("faces", "--threshold euclidean=2.5"),
+        ("faces", "--metric euclidean --threshold far=0.0001"),
         (&bad, ""),
     ] {
         folder.note(&run(&folder, suite, flags).unwrap_err().message);
     }
+    // Without an impostor pair no rate can be measured.
+    let listed: String = std::fs::read_to_string(folder.join("pairs.csv")).unwrap();
+    let genuine: Vec<&str> = listed.lines().filter(|line| !line.contains(",false,")).collect();
+    folder.write("pairs.csv", genuine.join("\n"));
+    folder.note(&run(&folder, "faces", "").unwrap_err().message);
     let wrong = crate::common::run(&folder, words("model.onnx --suite faces --threshold 0.3")).ended(2);
     folder.note(&wrong.err);
     insta::assert_snapshot!(folder.told());
@@ -418,6 +425,11 @@ fn cosines_and_distances_say_the_same() {
     near(distance("cosine=0.5", Metric::NormalizedEuclidean), 1.0, 1e-12, "cosine=0.5");
     near(distance("euclidean=1", Metric::Cosine), 0.5, 1e-12, "euclidean=1");
     assert_eq!(distance("euclidean=3", Metric::Euclidean), 3.0);
+    assert_eq!(distance("euclidean=2", Metric::Cosine), 2.0);
+    for metric in [Metric::Cosine, Metric::NormalizedEuclidean] {
+        let far = "euclidean=2.001".parse::<Acceptance>().unwrap().distance(metric).unwrap_err();
+        says(&far.message, &[metric.name(), "at most 2 apart"]);
+    }
     assert_eq!("far=0.01".parse::<Acceptance>().unwrap().distance(Metric::Euclidean).unwrap(), None);
 }
 

@@ -68,8 +68,8 @@ impl fmt::Display for Acceptance {
 
 impl Acceptance {
     /// The largest distance of an accepted pair in a metric, if it is stated. Of embeddings of length 1 a
-    /// cosine c is the Euclidean distance √(2 − 2c). Error (exit code 2): a cosine for a metric of embeddings
-    /// that have any length.
+    /// cosine c is the Euclidean distance √(2 − 2c). Errors (exit code 2): a cosine for a metric of embeddings
+    /// that have any length; a distance that no two embeddings of length 1 have.
     pub fn distance(self, metric: Metric) -> Result<Option<f64>> {
         match (self, metric) {
             (Acceptance::Far(_), _) => Ok(None),
@@ -78,6 +78,10 @@ impl Acceptance {
             (Acceptance::Cosine(_), Metric::Euclidean) => Err(Error::usage(format!(
                 "threshold {self}: under the metric euclidean embeddings have any length, and their distance doesn't follow from a \
                  cosine. State euclidean=…, or --metric cosine"
+            ))),
+            (Acceptance::Euclidean(d), _) if metric.normalizes() && d > 2.0 => Err(Error::usage(format!(
+                "threshold {self}: under the metric {metric} embeddings have length 1 and are at most 2 apart, so that every pair \
+                 would be accepted. State a smaller distance, or --metric euclidean"
             ))),
             (Acceptance::Euclidean(d), Metric::Cosine) => Ok(Some(d * d / 2.0)),
             (Acceptance::Euclidean(d), _) => Ok(Some(d)),
