@@ -248,7 +248,8 @@ fn rungs_are_compared_as_shares() {
     }
 }
 
-/// ES and blur break all of 12 queries. By hand: Wilson's upper end is Z² / (12 + Z²), 24.2 %.
+/// ES and blur break all of 12 queries. By hand: Wilson's upper end is Z² / (12 + Z²), 24.2 %. An average
+/// precision of 1 for all of them has the same width, from 100 down.
 #[test]
 fn shares_have_a_width_if_all_queries_agree() {
     let mut found = report(0.5);
@@ -261,12 +262,14 @@ fn shares_have_a_width_if_all_queries_agree() {
         corruption: "blur".into(),
         query: id.clone(),
         first: [true, false, false, false, false, false],
-        ap: [0.5; 6],
+        ap: [0.5, 1.0, 0.5, 0.5, 0.5, 0.5],
     };
     found.corrupted = ids.iter().map(blurred).collect();
     let blur = corruption::corruptions(&found).unwrap();
     assert!(blur.rows.iter().all(|row| row.r1_interval == Some(interval)), "{blur:?}");
     assert_eq!(blur.mean_r1_interval, Some(interval));
+    let (low, high) = blur.rows[0].map_interval.unwrap();
+    assert!((low - (100.0 - interval.1)).abs() < 1e-9 && high == 100.0, "{low} {high}");
 }
 
 /// The baseline corrupted 24 queries, of which blur breaks those with an odd number, and the candidate only

@@ -3,7 +3,7 @@
 
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};
-use super::share::{counts, wilson};
+use super::share::{wilson, with_width};
 use crate::facts::{DODGE, Facts, IMPERSONATE};
 use crate::record::{
     Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
@@ -19,14 +19,6 @@ fn spread(
     of: impl Fn(&Accuracy) -> f64,
 ) -> Option<(f64, f64)> {
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
-}
-
-/// An interval from resamples of a share of `n` pairs, which is in [0, 1]. If all pairs agree, resamples do
-/// too, and the interval is at least Wilson's.
-fn with_width(share: f64, n: usize, resampled: Option<(f64, f64)>) -> Option<(f64, f64)> {
-    let Some(all) = counts(share) else { return resampled };
-    let (low, high) = wilson(n * usize::from(all), n);
-    resampled.map(|(least, most)| (least.min(low), most.max(high)))
 }
 
 /// The 95 % interval of an EER in [0, 1]. An EER lies between both error rates at any distance: if there are
