@@ -46,8 +46,8 @@ pub fn clean(
     let distances = Distances::of(gallery, pairs);
     let found = distances.accuracy(at)?;
     let resamples = distances.resample(at, RESAMPLES, seed);
-    let pairs_of_each = distances.counts();
-    let [genuine, impostor] = pairs_of_each;
+    let counts = distances.counts();
+    let [genuine, impostor] = counts;
     // At a stated threshold these are shares of independent decisions; a false accept rate sets the threshold
     // anew in each resample.
     let stated = |share: f64, n: usize| {
@@ -56,14 +56,12 @@ pub fn clean(
     };
     let (far_interval, tar_interval) = match at {
         At::Threshold(_) => (stated(found.far, impostor), stated(found.tar, genuine)),
-        At::Far(_) => {
-            (None, with_width(found.tar, genuine, spread(pairs_of_each, &resamples, |a| 100.0 * a.tar)))
-        }
+        At::Far(_) => (None, with_width(found.tar, genuine, spread(counts, &resamples, |a| 100.0 * a.tar))),
     };
     Some(Verification {
         threshold,
         threshold_interval: matches!(at, At::Far(_))
-            .then(|| spread(pairs_of_each, &resamples, |a| a.threshold))
+            .then(|| spread(counts, &resamples, |a| a.threshold))
             .flatten(),
         listed: pairs.listed,
         genuine,
@@ -73,7 +71,7 @@ pub fn clean(
         tar: 100.0 * found.tar,
         tar_interval,
         eer: 100.0 * found.eer,
-        eer_interval: of_eer(found.eer, pairs_of_each, &resamples),
+        eer_interval: of_eer(found.eer, counts, &resamples),
         folds: of_folds(folds(gallery, pairs)),
         attacked: Vec::new(),
         groups: Vec::new(),
