@@ -9,7 +9,7 @@
 //! perturbation may suit a single query better.
 
 use super::Check;
-use super::attacked::arrived;
+use super::attacked::{ENOUGH, arrived};
 use super::plans::{self, Amount, Attack, NOISE_IMAGES, RANDOM_IMAGES, STEP_SIZES};
 use crate::{
     AttackContext, Bound, Draw, Event, ImageSource, Others, Passes, Plan, Reach, Room, Strong, Trial, measure,
@@ -114,6 +114,15 @@ impl<'w> Work<'w> {
 struct Gain {
     what: String,
     by: Mean,
+    /// Number of queries or perturbations in the mean.
+    count: usize,
+}
+
+impl Gain {
+    /// The mean of `gains`; `None` if there are none.
+    fn of(what: impl Into<String>, gains: &[f64]) -> Option<Gain> {
+        Mean::of(gains).map(|by| Gain { what: what.into(), by, count: gains.len() })
+    }
 }
 
 impl<'a> DoctorInput<'a> {
@@ -216,32 +225,32 @@ impl<'a> DoctorInput<'a> {
             of_query.entry(query).or_default().push(value);
         }
         let queries: Vec<f64> = of_query.into_values().map(|v| mean(&v)).collect();
-        let all = Mean::of(&queries).map(|by| Gain { what: "all attacks together".into(), by });
-        let each = of_attack
-            .into_iter()
-            .filter_map(|(code, v)| Mean::of(&v).map(|by| Gain { what: code.into(), by }));
-        all.into_iter().chain(each).collect()
+        let all = Gain::of("all attacks together", &queries);
+        all.into_iter().chain(of_attack.into_iter().filter_map(|(code, v)| Gain::of(code, &v))).collect()
+    }
+
+    /// Why these gains can't be judged, if they can't.
+    fn unjudged(&self, gains: &[Gain]) -> Option<Found> {
+        let Some(all) = gains.first() else { return Some(unmeasured()) };
+        let (what, how) = match self.perturbations.len() < self.trials.len() {
+            true => ("perturbations", ""),
+            false => ("queries", MORE_QUERIES),
+        };
+        let why = || format!("fewer than {ENOUGH} {what} can't tell a difference from chance");
+        (all.count < ENOUGH).then(|| Found::not_checked(why(), how))
     }
 
     /// A finding of `severity` if `better` has clearly more success than `worse`.
     fn compared(&self, severity: Severity, how: &str, better: &[Shot], worse: &[Shot]) -> Found {
         let gains = self.gains(better, worse);
-        if self.queries() < 2 {
-            return Found::not_checked("one query can't tell a difference from chance", MORE_QUERIES);
+        if let Some(unjudged) = self.unjudged(&gains) {
+            return unjudged;
         }
-        let clear = clear(&gains, MIN_GAIN);
-        match (gains.first(), clear.is_empty()) {
-            (None, _) => unmeasured(),
-            (Some(all), true) => {
-                Found::passed(format!("{how}: {:+.1} ± {:.1} points of success", all.by.value, all.by.error))
-            }
-            (_, false) => Found::Failed(severity, format!("{how}, points of success gained: {clear}")),
+        let (all, clear) = (gains[0].by, clear(&gains, MIN_GAIN));
+        match clear.is_empty() {
+            true => Found::passed(format!("{how}: {:+.1} ± {:.1} points of success", all.value, all.error)),
+            false => Found::Failed(severity, format!("{how}, points of success gained: {clear}")),
         }
-    }
-
-    /// The number of queries.
-    fn queries(&self) -> usize {
-        self.trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len()
     }
 
     /// The perturbations with which the base attack misses its goal, and `losses` decrease by at least a
@@ -422,7 +431,7 @@ fn shoot(
 
 /// The gains that are clearly above `least`, in words; empty if there are none.
 fn clear(gains: &[Gain], least: f64) -> String {
-    let clear = gains.iter().filter(|g| g.by.clearly_above(least));
+    let clear = gains.iter().filter(|g| g.count >= ENOUGH && g.by.clearly_above(least));
     clear.map(|g| format!("{} {:.1}", g.what, g.by.value)).collect::<Vec<_>>().join(", ")
 }
 
@@ -646,7 +655,11 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
             Shot { outcome: Outcome { after, ..shot.outcome.clone() }, image }
         })
         .collect();
-    let lost = clear(&p.gains(&base, &rounded), MOST_LOST);
+    let gains = p.gains(&base, &rounded);
+    if let Some(unjudged) = p.unjudged(&gains) {
+        return Ok(unjudged);
+    }
+    let lost = clear(&gains, MOST_LOST);
     Ok(match lost.is_empty() {
         true => Found::passed("rounded to 256 grey levels they are as effective"),
         false => Found::warning(format!("rounded to 256 grey levels they lose points of success: {lost}")),
@@ -657,6 +670,14 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
 mod tests {
     use super::*;
     use crate::plan::tests::plan;
+
+    /// The gains of two queries that fail in one run only have no variance, and of four such pairs one agrees by
+    /// chance. Eight agree in one of 256.
+    #[test]
+    fn a_gain_of_few_queries_is_not_clear() {
+        let of = |count: usize| clear(&[Gain::of("LTM", &vec![100.0; count]).unwrap()], MIN_GAIN);
+        assert_eq!([1, 2, 7, 8].map(of), ["", "", "", "LTM 100.0"]);
+    }
 
     /// By hand: the audit's own strong search took a tenth of what it usually takes, and so will another one.
     /// Random images take what they always do.
