@@ -273,8 +273,8 @@ fn shares_have_a_width_if_all_queries_agree() {
 }
 
 /// The baseline corrupted 24 queries, of which blur breaks those with an odd number, and the candidate only
-/// the 12 others. By hand: R@1 is 50 and 100. All 12 common queries agree, so that their interval has 0 in its
-/// middle, and says nothing of a difference of 50 points.
+/// the 12 others. By hand: R@1 is 50 and 100. All 12 common queries agree, so that their interval has 0 in
+/// its middle, and says nothing of a difference of 50 points.
 #[test]
 fn means_over_other_corrupted_queries_are_not_paired() {
     let blurred = |i: usize| {

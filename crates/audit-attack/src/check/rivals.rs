@@ -671,8 +671,7 @@ mod tests {
     use super::*;
     use crate::plan::tests::plan;
 
-    /// The gains of two queries that fail in one run only have no variance, and of four such pairs one agrees by
-    /// chance. Eight agree in one of 256.
+    /// Two queries may gain alike by chance, and then their gains have no variance, as a single one has none.
     #[test]
     fn a_gain_of_few_queries_is_not_clear() {
         let of = |count: usize| clear(&[Gain::of("LTM", &vec![100.0; count]).unwrap()], MIN_GAIN);

@@ -68,8 +68,8 @@ impl fmt::Display for Acceptance {
 
 impl Acceptance {
     /// The largest distance of an accepted pair in a metric, if it is stated. Of embeddings of length 1 a
-    /// cosine c is the Euclidean distance √(2 − 2c). Errors (exit code 2): a cosine for a metric of embeddings
-    /// that have any length; a distance that no two embeddings of length 1 have.
+    /// cosine c is the Euclidean distance √(2 − 2c). Errors (exit code 2): a cosine for a metric of
+    /// embeddings that have any length; a distance that no two embeddings of length 1 have.
     pub fn distance(self, metric: Metric) -> Result<Option<f64>> {
         match (self, metric) {
             (Acceptance::Far(_), _) => Ok(None),
