@@ -114,14 +114,15 @@ impl<'w> Work<'w> {
 struct Gain {
     what: String,
     by: Mean,
-    /// Number of queries or perturbations in the mean.
-    count: usize,
+    /// Whether the mean has enough values that they don't agree by chance.
+    judged: bool,
 }
 
 impl Gain {
-    /// The mean of `gains`; `None` if there are none.
-    fn of(what: impl Into<String>, gains: &[f64]) -> Option<Gain> {
-        Mean::of(gains).map(|by| Gain { what: what.into(), by, count: gains.len() })
+    /// The mean of `gains`, of queries or of perturbations that many queries share; `None` if there are none.
+    fn of(what: &str, gains: &[f64], shared: bool) -> Option<Gain> {
+        let least = if shared { 2 } else { ENOUGH };
+        Mean::of(gains).map(|by| Gain { what: what.into(), by, judged: gains.len() >= least })
     }
 }
 
@@ -225,19 +226,21 @@ impl<'a> DoctorInput<'a> {
             of_query.entry(query).or_default().push(value);
         }
         let queries: Vec<f64> = of_query.into_values().map(|v| mean(&v)).collect();
-        let all = Gain::of("all attacks together", &queries);
-        all.into_iter().chain(of_attack.into_iter().filter_map(|(code, v)| Gain::of(code, &v))).collect()
+        let shared =
+            |code: &str| self.trials.iter().any(|t| t.objective.code == code && t.objective.shared.is_some());
+        let all = Gain::of("all attacks together", &queries, of_attack.keys().all(|code| shared(code)));
+        let each = of_attack.iter().filter_map(|(code, gains)| Gain::of(code, gains, shared(code)));
+        all.into_iter().chain(each).collect()
     }
 
     /// Why these gains can't be judged, if they can't.
     fn unjudged(&self, gains: &[Gain]) -> Option<Found> {
         let Some(all) = gains.first() else { return Some(unmeasured()) };
-        let (what, how) = match self.perturbations.len() < self.trials.len() {
-            true => ("perturbations", ""),
-            false => ("queries", MORE_QUERIES),
+        let why = match self.perturbations.len() < self.trials.len() {
+            true => "a single perturbation can't tell a difference from chance".into(),
+            false => format!("fewer than {ENOUGH} queries can't tell a difference from chance"),
         };
-        let why = || format!("fewer than {ENOUGH} {what} can't tell a difference from chance");
-        (all.count < ENOUGH).then(|| Found::not_checked(why(), how))
+        (!all.judged).then(|| Found::not_checked(why, MORE_QUERIES))
     }
 
     /// A finding of `severity` if `better` has clearly more success than `worse`.
@@ -431,7 +434,7 @@ fn shoot(
 
 /// The gains that are clearly above `least`, in words; empty if there are none.
 fn clear(gains: &[Gain], least: f64) -> String {
-    let clear = gains.iter().filter(|g| g.count >= ENOUGH && g.by.clearly_above(least));
+    let clear = gains.iter().filter(|g| g.judged && g.by.clearly_above(least));
     clear.map(|g| format!("{} {:.1}", g.what, g.by.value)).collect::<Vec<_>>().join(", ")
 }
 
@@ -674,8 +677,12 @@ mod tests {
     /// Two queries may gain alike by chance, and then their gains have no variance, as a single one has none.
     #[test]
     fn a_gain_of_few_queries_is_not_clear() {
-        let of = |count: usize| clear(&[Gain::of("LTM", &vec![100.0; count]).unwrap()], MIN_GAIN);
-        assert_eq!([1, 2, 7, 8].map(of), ["", "", "", "LTM 100.0"]);
+        let of = |count: usize, shared: bool| {
+            clear(&[Gain::of("LTM", &vec![100.0; count], shared).unwrap()], MIN_GAIN)
+        };
+        assert_eq!([1, 2, 7, 8].map(|count| of(count, false)), ["", "", "", "LTM 100.0"]);
+        // A perturbation that queries share has the mean of them all.
+        assert_eq!([1, 2].map(|count| of(count, true)), ["", "LTM 100.0"]);
     }
 
     /// By hand: the audit's own strong search took a tenth of what it usually takes, and so will another one.
