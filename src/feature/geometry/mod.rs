@@ -19,7 +19,7 @@ use crate::progress::{Phase, Position};
 use crate::record::{self, MapPoint, Move, Outcome, Precision, Spacing};
 use crate::request::Request;
 use crate::space::geometry::{self, Batches};
-use crate::space::{Gallery, Metric, sample_pairs, tsne};
+use crate::space::{Gallery, sample_pairs, tsne};
 use crate::threat::triplets::{MOVING, harden};
 use crate::threat::{self, AttackContext, Event, Plan, Trial};
 use crate::{Error, Result, interrupt};
@@ -217,6 +217,7 @@ fn shifted(
     let work = trials.len() * plan.steps * (plan.restarts + 1);
     let mut phase = Phase::new("attacked queries", work as u64, request.progress);
     let (mut after, mut end, mut ended) = (After::new(), Ok(()), BTreeMap::<String, usize>::new());
+    let mut shifts = vec![0.0; trials.len()];
     let ran = threat::run(model.workers(), context, &images, &trials, plan, &mut |event| {
         match event {
             Event::Step { passes, at, .. } => {
@@ -232,7 +233,10 @@ fn shifted(
                 end = interrupt::check("");
             }
             Event::Further(_) | Event::Broken(_) => (),
-            Event::Done(_, outcome, evidence) => {
+            Event::Done(at, outcome, evidence) => {
+                // The outcome's shift is in the model's metric, and d̄ is Euclidean.
+                let clean = context.gallery.point(trials[at].query);
+                shifts[at] = geometry::distance(&evidence.point, clean);
                 *ended.entry(outcome.attack.clone()).or_default() += 1;
                 if outcome.attack == first {
                     after.insert(outcome.query.clone(), evidence.point.clone());
@@ -245,16 +249,16 @@ fn shifted(
     let outcomes = ran?;
     phase.finish();
     let rows = suite.attacks.iter().map(|entry| {
-        let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == entry.objective.code).collect();
-        row(entry.objective.code, &mine, context.gallery.metric, distance)
+        let code = entry.objective.code;
+        let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == code).collect();
+        let shifts = trials.iter().zip(&shifts).filter(|(trial, _)| trial.objective.code == code);
+        row(code, &mine, mean(&shifts.map(|(_, shift)| *shift).collect::<Vec<_>>()), distance)
     });
     Ok((rows.collect(), after))
 }
 
-fn row(attack: &str, outcomes: &[&Outcome], metric: Metric, distance: f64) -> ShiftRow {
+fn row(attack: &str, outcomes: &[&Outcome], shift: f64, distance: f64) -> ShiftRow {
     let count = outcomes.len().max(1) as f64;
-    // Outcomes have shifts in the model's metric, and d̄ is Euclidean.
-    let shift = mean(&outcomes.iter().map(|o| metric.euclidean(o.shift)).collect::<Vec<_>>());
     let hits = |of: fn(&Outcome) -> &record::Measures| -> Option<f64> {
         let found: Option<Vec<bool>> =
             outcomes.iter().map(|o| of(o).retrieval.as_ref().map(|r| r.first)).collect();

@@ -52,15 +52,6 @@ impl Metric {
         }
     }
 
-    /// The Euclidean distance of two points of the space at this distance.
-    pub fn euclidean(self, distance: f64) -> f64 {
-        match self {
-            // Points have length 1; rounding may leave their cosine just above 1.
-            Metric::Cosine => (2.0 * distance).max(0.0).sqrt(),
-            Metric::NormalizedEuclidean | Metric::Euclidean => distance,
-        }
-    }
-
     /// Whether embeddings are normalised to unit length.
     pub fn normalizes(self) -> bool {
         self != Metric::Euclidean

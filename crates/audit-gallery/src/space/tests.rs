@@ -44,24 +44,6 @@ fn names_and_letters_parse_and_serialise() {
     assert!("manhattan".parse::<Metric>().unwrap_err().message.contains("euclidean (E)"));
 }
 
-/// Of embeddings of length 1, a cosine c is the Euclidean distance √(2 − 2c).
-#[test]
-fn a_distance_has_one_euclidean_distance() {
-    let raw = cloud(20, 6, 5);
-    let of = |metric: Metric| gallery(metric, raw.clone());
-    let [cosine, normalized, plain] =
-        [Metric::Cosine, Metric::NormalizedEuclidean, Metric::Euclidean].map(of);
-    for (i, j) in (0..20).flat_map(|i| (0..20).map(move |j| (i, j))) {
-        let far = |gallery: &Gallery| {
-            let metric = gallery.metric;
-            metric.euclidean(metric.distance(gallery.point(i), gallery.point(j)))
-        };
-        assert!((far(&cosine) - far(&normalized)).abs() < 1e-6, "{i} {j}");
-        assert_eq!(far(&plain), Metric::Euclidean.distance(plain.point(i), plain.point(j)));
-    }
-    assert_eq!(Metric::Cosine.euclidean(-1e-17), 0.0);
-}
-
 #[test]
 fn matrix_product_agrees_with_direct_differences() {
     for metric in Metric::ALL {
