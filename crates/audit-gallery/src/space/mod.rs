@@ -37,7 +37,7 @@ use batches::{BLOCK, CANCELLED};
 pub use metric::Metric;
 use ndarray::{Array2, ArrayView1, Axis};
 use rayon::prelude::*;
-pub use sample::{order, sample_candidates, sample_of, sample_queries};
+pub use sample::{order, sample_candidates, sample_of, sample_pairs, sample_queries};
 pub use spacing::{ClassSpacing, Histogram, SamplerRow, Spacing, TripletState};
 use std::collections::BTreeMap;
 use std::ops::Range;

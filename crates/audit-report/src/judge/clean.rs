@@ -25,7 +25,7 @@ fn same_images(base: &Report, candidate: &Report) -> bool {
 }
 
 /// The values, in both reports, of the queries that a number is the mean of; `None` if the reports are on
-/// other images, or a report has no results of these queries.
+/// other images or queries, or a report has no results of these queries.
 pub(super) fn per_query(metric: &Quantity, base: &Report, candidate: &Report) -> Option<Vec<[f64; 2]>> {
     if base.data.sha256 != candidate.data.sha256 {
         return None;
@@ -33,8 +33,7 @@ pub(super) fn per_query(metric: &Quantity, base: &Report, candidate: &Report) ->
     match metric.follows() {
         Follows::Clean(Clean::First(of_first)) => every_query(of_first, base, candidate),
         Follows::Corruptions(_, values) => {
-            let (base, candidate) = (corrupted(values, base)?, corrupted(values, candidate)?);
-            Some(base.iter().filter_map(|(id, a)| Some([*a, *candidate.get(id)?])).collect())
+            same_queries(&corrupted(values, base)?, &corrupted(values, candidate)?)
         }
         Follows::Clean(Clean::Ranking | Clean::Together) | Follows::Outcomes(..) => None,
     }
@@ -63,6 +62,12 @@ fn corrupted(values: &OfCorrupted, report: &Report) -> Option<BTreeMap<String, f
         *count += found.len();
     }
     (!all.is_empty()).then(|| all.into_iter().map(|(id, (sum, n))| (id, sum / n as f64)).collect())
+}
+
+/// The values of both, if they have the same queries. The difference of means over others isn't paired.
+fn same_queries(base: &BTreeMap<String, f64>, candidate: &BTreeMap<String, f64>) -> Option<Vec<[f64; 2]>> {
+    let pairs = || base.values().zip(candidate.values()).map(|(a, b)| [*a, *b]).collect();
+    base.keys().eq(candidate.keys()).then(pairs)
 }
 
 /// Number of values from which the mean of a resample is approximately normal.
