@@ -235,21 +235,16 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
         () if low > weakest && caveat.is_none() => Standing::Stands,
         () => Standing::Between,
     };
-    let headline = match standing {
-        _ if EPS50.row(report).value.is_some() => by_eps50(report, standing, left, right),
+    let change = change(&report.suite);
+    let headline = by_eps50(report, standing).unwrap_or_else(|| match standing {
         Standing::Falls => {
-            let change = change(&report.suite);
             format!("Not robust: {change} makes {} of {right} correct searches fail", right - left)
         }
-        Standing::Stands => format!(
-            "{left} of {right} correct searches withstand every attack that was tried, with {}",
-            change(&report.suite)
-        ),
-        _ => format!(
-            "Neither broken nor robust: {left} of {right} correct searches withstand {}",
-            change(&report.suite)
-        ),
-    };
+        Standing::Stands => {
+            format!("{left} of {right} correct searches withstand every attack that was tried, with {change}")
+        }
+        _ => format!("Neither broken nor robust: {left} of {right} correct searches withstand {change}"),
+    });
     if standing != Standing::Falls {
         reasons.push("This is an upper bound: a better attack may lower it".into());
     }
@@ -309,20 +304,17 @@ pub fn visibility(levels: f64) -> &'static str {
     VISIBILITY.iter().find(|(most, _)| levels <= *most * (1.0 + 1e-5)).map_or("", |(_, words)| words)
 }
 
-/// The verdict by ε50: how small a change is enough.
-fn by_eps50(report: &Report, standing: Standing, left: usize, right: usize) -> String {
+/// The verdict by ε50: how small a change is enough. `None` if it was not measured, or if no change that was
+/// tried is enough.
+fn by_eps50(report: &Report, standing: Standing) -> Option<String> {
     let row = EPS50.row(report);
+    let levels = row.value.filter(|_| !row.is_above())?;
     let begins = match standing {
         Standing::Falls => "Not robust: a",
         Standing::Between => "Neither broken nor robust: a",
         _ => "A",
     };
-    match row.value.filter(|_| !row.is_above()) {
-        Some(levels) => {
-            format!("{} is enough to make half of the correct searches fail", of_size(report, begins, levels))
-        }
-        None => format!("{left} of {right} correct searches withstand {}", change(&report.suite)),
-    }
+    Some(format!("{} is enough to make half of the correct searches fail", of_size(report, begins, levels)))
 }
 
 /// A change of so many 255ths, and how visible it is. `begins` is what stands before the word.

@@ -275,6 +275,18 @@ fn a_report_begins_with_a_verdict() {
     insta::assert_snapshot!(told.told());
 }
 
+/// A report with a ladder of ε has the words of one without, if no change that was tried is enough.
+#[test]
+fn the_verdict_of_a_ladder_claims_no_more_than_was_tried() {
+    let mut report = named(with_ladder(3, 0..32, 2.0, |i| i < 30));
+    let left = "30 of 32 correct searches withstand";
+    let stands = format!("{left} every attack that was tried, with a change of at most 8/255");
+    assert!(on_terminal(&report, 200).lines().any(|line| line == stands), "{}", on_terminal(&report, 200));
+    report.warnings.push(audit::record::reason::GRADIENT_ESTIMATED.warning("estimated"));
+    let between = format!("Neither broken nor robust: {left} a change of at most 8/255");
+    assert!(on_terminal(&report, 200).lines().any(|line| line == between), "{}", on_terminal(&report, 200));
+}
+
 /// A withheld number stands beside the reason; `~` marks a number that is struck through.
 #[test]
 fn each_format_says_what_takes_a_score_back() {
