@@ -424,9 +424,12 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
     let all = if report.data.queries == 0 { usize::MAX } else { report.data.queries };
     let more = MORE.max(2 * robust).min(all);
     let nothing = report.benign.as_ref().map_or(0, |benign| benign.without_positive);
-    let left = report.data.queries == 0 || robust + nothing < report.data.queries;
+    // An ε at which robust R@1 is no verdict is not repeated.
+    let searched_far = report.smallest.is_some() && report.suite.mask.is_none();
+    let usual = standing == Standing::Open && (searched_far || far_above(&report.suite).is_some());
+    let left = usual || report.data.queries == 0 || robust + nothing < report.data.queries;
     let mut strong = |most: usize| match again.as_mut() {
-        Some(again) if left => again.strong(most).map(Some),
+        Some(again) if left => again.strong(most, usual).map(Some),
         _ => Ok(None),
     };
     match standing {
@@ -447,7 +450,10 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
         }
         Standing::Open | Standing::Between => {
             if left {
-                let text = "Run the strong search on more queries than here";
+                let text = match usual {
+                    true => "Run the strong search at the protocol's ε",
+                    false => "Run the strong search on more queries than here",
+                };
                 steps.push(offer(text, "--suite robust", strong(more)?));
             }
             // The doctor's checks need classes.
