@@ -23,6 +23,12 @@ fn text_from_files_stays_text() {
         let text = rendered(&normed, format);
         assert!(!text.contains("<script>alert") && !text.contains('\u{1}'), "{format}");
     }
+    // A name doesn't turn the text around it.
+    let mut turned = judged();
+    turned.data.source = "photo\u{202e}gnp.exe".into();
+    for format in ["html", "junit.xml", "md"] {
+        assert!(!rendered(&turned, format).contains('\u{202e}'), "{format}");
+    }
     let mut broken = judged();
     let examples = broken.examples.as_mut().unwrap();
     examples.trials[0].clean = format!("{PIXEL}\" onerror=\"x");

@@ -151,7 +151,7 @@ fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String);
     let lines = terminal.lines().filter(|l| l.contains(':') && l.split(':').next().unwrap().contains(label));
     [
         ("html", card.split("</section>").next().unwrap().replace('\u{a0}', " ")),
-        ("md", row.replace("&#64;", "@")),
+        ("md", row),
         ("junit", case),
         ("sarif", sarif["runs"][0]["properties"][name]["text"].to_string()),
         ("terminal", lines.collect::<Vec<_>>().join(" ")),
