@@ -15,7 +15,9 @@ use audit_report::facts::protocols::usual_eps;
 use audit_report::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
 use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, Quantity, ROBUST};
 use audit_report::judge::row::{DASH, masked};
-use audit_report::record::{FEW, Report, Robust, Smallest, Space, SuiteRecord, reason, size};
+use audit_report::record::{
+    FEW, Report, Robust, Smallest, Space, SuiteRecord, number_of_queries, reason, size,
+};
 
 /// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +160,8 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
     let words = smallest_words(found);
     if right < FEW {
         let headline = format!("No verdict: too few {} ({right})", words.queries);
-        return (Standing::Open, headline, vec![format!("{} queries were tried", found.queries)]);
+        let tried = format!("This audit tried {}", number_of_queries(found.queries));
+        return (Standing::Open, headline, vec![tried]);
     }
     let most = size(&found.norm, f64::from(found.most), 2);
     let (headline, bound) = match found.median {
@@ -186,8 +189,8 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
 
 /// The headline if too few queries are correct for a verdict.
 fn few_correct(right: usize) -> String {
-    let (queries, are) = if right == 1 { ("query", "is") } else { ("queries", "are") };
-    format!("No verdict: only {right} {queries} {are} correct on clean images")
+    let are = if right == 1 { "is" } else { "are" };
+    format!("No verdict: only {} {are} correct on clean images", number_of_queries(right))
 }
 
 /// The largest change that the suite allows, in words.
@@ -202,8 +205,8 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
     let row = ROBUST.row(report);
     let Some((low, high)) = row.interval.filter(|_| right >= FEW) else {
         let why = format!(
-            "A verdict needs {FEW}: an attack can only make correct queries fail. {} queries were tried",
-            robust.queries
+            "A verdict needs {FEW}: an attack can only make correct queries fail. This audit tried {}",
+            number_of_queries(robust.queries)
         );
         return (Standing::Open, few_correct(right), vec![why]);
     };
@@ -263,7 +266,7 @@ fn by_top1(report: &Report, robust: &Robust) -> (Standing, String, Vec<String>) 
     let row = Quantity::robust(report).row(report);
     let [right, left] = robust.correct();
     let Some((low, high)) = row.interval.filter(|_| right >= FEW) else {
-        let headline = format!("No verdict: only {} queries were tried", robust.queries);
+        let headline = format!("No verdict: this audit tried only {}", number_of_queries(robust.queries));
         return (Standing::Open, headline, vec![format!("A verdict needs {FEW}")]);
     };
     let eps50 = EPS50.row(report);

@@ -8,7 +8,7 @@ use audit_report::facts::{FACTS, Facts};
 use audit_report::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
 use audit_report::judge::row::{Mark, Row, State, masked, too_little};
 use audit_report::judge::strong;
-use audit_report::record::{MemberRow, Report, ScoreName};
+use audit_report::record::{MemberRow, Report, ScoreName, number_of_queries};
 
 /// One of the first numbers.
 pub(super) struct Headline {
@@ -37,7 +37,7 @@ impl Headline {
 
     /// The number of queries in words; `None` if the number was not measured.
     pub fn queries(&self) -> Option<String> {
-        (self.row.queries > 0).then(|| format!("{} queries", self.row.queries))
+        (self.row.queries > 0).then(|| number_of_queries(self.row.queries))
     }
 
     /// The interval with its level.

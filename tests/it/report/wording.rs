@@ -287,6 +287,26 @@ fn the_verdict_of_a_ladder_claims_no_more_than_was_tried() {
     assert!(on_terminal(&report, 200).lines().any(|line| line == between), "{}", on_terminal(&report, 200));
 }
 
+/// A report of a single query, which is wrong or correct without an attack.
+#[test]
+fn one_query_is_called_one() {
+    for clean in [0.0, 100.0] {
+        let mut report = named(searched());
+        report.outcomes.retain(|o| o.query == "class/01");
+        report.suite.queries = 1;
+        report.benign.as_mut().unwrap().queries = 1;
+        report.scores.robust_r1 = audit::judge::strong::robust(&report);
+        report.scores.robust_r1.as_mut().unwrap().clean = clean;
+        report.attacks.iter_mut().for_each(|row| (row.queries, row.counted) = (1, Some(1)));
+        let digit = |c: char| c.is_ascii_digit();
+        let texts = ["html", "md", "junit.xml", "sarif", "cdx.json"].map(|format| rendered(&report, format));
+        for text in texts.into_iter().chain([on_terminal(&report, 120)]) {
+            assert!(text.contains("1 query"), "{text}");
+            assert!(text.match_indices("1 queries").all(|(at, _)| text[..at].ends_with(digit)), "{text}");
+        }
+    }
+}
+
 /// A withheld number stands beside the reason; `~` marks a number that is struck through.
 #[test]
 fn each_format_says_what_takes_a_score_back() {

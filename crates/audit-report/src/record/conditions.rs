@@ -1,6 +1,9 @@
 //! What was audited and how: the program, the model, the images, the suite, the check at load, and the time.
 
-use super::{Acceptance, Axes, Channels, Crop, Form, Interpolation, Metric, Precision, Protocol, Space};
+use super::{
+    Acceptance, Axes, Channels, Crop, Form, Interpolation, Metric, Precision, Protocol, Space,
+    number_of_queries,
+};
 use crate::facts::LINF;
 use audit_base::choice::Choice;
 use audit_gallery::data::file_value;
@@ -408,7 +411,7 @@ impl SuiteRecord {
 
     /// The number of attacked queries and, if they are a sample, how they were chosen.
     pub fn queries_in_words(&self) -> String {
-        self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))
+        self.sampling.clone().unwrap_or_else(|| number_of_queries(self.queries))
     }
 }
 
