@@ -287,6 +287,15 @@ fn the_verdict_of_a_ladder_claims_no_more_than_was_tried() {
     assert!(on_terminal(&report, 200).lines().any(|line| line == between), "{}", on_terminal(&report, 200));
 }
 
+/// A report of somebody else may state more correct queries under attack than without.
+#[test]
+fn no_attack_makes_queries_correct() {
+    let mut report = named(searched());
+    let robust = report.scores.robust_r1.as_mut().unwrap();
+    (robust.clean, robust.value, robust.interval) = (50.0, 100.0, Some((0.0, 1.0)));
+    says(&on_terminal(&report, 200), &["makes 0 of 16 correct searches fail"]);
+}
+
 /// A report of a single query, which is wrong or correct without an attack.
 #[test]
 fn one_query_is_called_one() {

@@ -323,7 +323,10 @@ pub struct MemberRow {
 impl Robust {
     /// The number of correct queries, without an attack and under attack.
     pub fn correct(&self) -> [usize; 2] {
-        [self.clean, self.value].map(|share| (share * self.queries as f64 / 100.0).round() as usize)
+        let count = |share: f64| (share * self.queries as f64 / 100.0).round() as usize;
+        // A report that somebody wrote may have more under attack.
+        let clean = count(self.clean);
+        [clean, count(self.value).min(clean)]
     }
 }
 
