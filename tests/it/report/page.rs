@@ -166,7 +166,7 @@ fn the_pages_open_in_a_browser() {
              <script>const used = page => {{ const table = page.querySelector('table.sort'); if (!table) return 'plain';\
              const moved = () => [...table.tBodies[0].rows].map(row => Number(row.cells[4].dataset.key));\
              table.querySelectorAll('th button')[4].click(); const sorted = moved().every((v, i, all) => !i || all[i - 1] <= v);\
-             page.querySelector('.example img').click(); return sorted + ' ' + page.querySelector('dialog').open }};\
+             page.querySelector('.example img').dispatchEvent(new KeyboardEvent('keydown', {{ key: ' ' }})); return sorted + ' ' + page.querySelector('dialog').open }};\
              addEventListener('load', () => {{ const page = document.querySelector('iframe').contentDocument;\
              const images = [...page.images]; document.body.innerHTML = '<p>' + [images.length, images.filter(i => \
              i.naturalWidth == 0).length, page.documentElement.scrollWidth > {width}, page.scripts.length, used(page)].join(' ') + '</p>' }})\
