@@ -680,6 +680,8 @@ fn wrap_in(text: &str, width: usize) -> String {
         let last = lines.len() - 1;
         let used = lines[last].chars().count();
         if used > 0 && used + 1 + word.chars().count() > width {
+            let shown = lines[last].trim_end().len();
+            lines[last].truncate(shown);
             lines.push(format!("  {word}"));
         } else {
             if used > 0 {

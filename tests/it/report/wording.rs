@@ -287,6 +287,30 @@ fn the_verdict_of_a_ladder_claims_no_more_than_was_tried() {
     assert!(on_terminal(&report, 200).lines().any(|line| line == between), "{}", on_terminal(&report, 200));
 }
 
+#[test]
+fn no_line_of_a_terminal_ends_in_a_space() {
+    for width in [40, 50, 60, 80] {
+        let text = on_terminal(&named(searched()), width);
+        assert!(text.lines().all(|line| !line.ends_with(' ')), "{width}: {text}");
+    }
+}
+
+/// A part of a run has too few queries because it is a part.
+#[test]
+fn a_part_does_not_ask_for_more_queries() {
+    let mut report = named(searched());
+    report.scores.robust_r1.as_mut().unwrap().queries = 4;
+    report.warnings.clear();
+    says(&on_terminal(&report, 200), &["rests on 4 queries, fewer than 10", "Audit more queries"]);
+    let part = serde_json::json!({
+        "partition": "hash:1/3", "trials": 3, "places": [0], "skipped_places": [], "trials_sha256": "", "scores": [],
+    });
+    report.part = Some(serde_json::from_value(part).unwrap());
+    let text = on_terminal(&report, 200);
+    says(&text, &["rests on 4 queries, fewer than 10. Combine the parts: audit merge"]);
+    assert!(!text.contains("Audit more queries"), "{text}");
+}
+
 /// A report of somebody else may state more correct queries under attack than without.
 #[test]
 fn no_attack_makes_queries_correct() {
