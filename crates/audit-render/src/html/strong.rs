@@ -29,7 +29,7 @@ pub(super) fn section(report: &Report) -> Markup {
 /// The result in a sentence.
 fn summary(search: &StrongSummary) -> String {
     format!(
-        "{} of {} queries that are correct without an attack fail under attack; {} image steps.",
+        "Of the queries that are correct without an attack, {} of {} fail under attack; {} image steps.",
         search.broken(),
         search.trials,
         search.steps()
