@@ -10,9 +10,7 @@ use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::{Array2, ArrayView1, ArrayView2, s};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 
-/// Number of bins of the histogram.
 const BINS: usize = 50;
 /// Maximum distance of two points on the unit sphere.
 const DIAMETER: f64 = 2.0;
@@ -75,8 +73,7 @@ pub fn spacing(
     name: &dyn Fn(usize) -> String,
     tell: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Spacing> {
-    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    items.iter().for_each(|&i| members.entry(gallery.labels[i]).or_default().push(i));
+    let members = gallery.by_class(items.iter().copied());
     let (labels, members): (Vec<usize>, Vec<Vec<usize>>) = members.into_iter().unzip();
     if labels.len() < 2 || members.iter().all(|m| m.len() < 2) {
         return Err(Error::empty(format!(
@@ -225,8 +222,7 @@ pub struct Batch {
 impl<'g> Batches<'g> {
     /// Batches of a gallery's images. Error (exit code 4): fewer than two classes have two images.
     pub fn new(gallery: &'g Gallery, seed: u64) -> Result<Self> {
-        let mut classes: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        (0..gallery.len()).for_each(|i| classes.entry(gallery.labels[i]).or_default().push(i));
+        let classes = gallery.by_class(0..gallery.len());
         let classes: Vec<Vec<usize>> = classes.into_values().filter(|items| items.len() > 1).collect();
         match classes.len() {
             0 | 1 => Err(Error::empty("triplets need two classes with two images each in the gallery")),

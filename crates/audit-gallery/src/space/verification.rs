@@ -79,8 +79,7 @@ impl Pairs {
 /// index is the probe.
 fn drawn(gallery: &Gallery) -> Vec<Pair> {
     let (queries, n) = (gallery.queries(), gallery.len());
-    let mut classes: HashMap<usize, Vec<usize>> = HashMap::new();
-    (0..n).for_each(|i| classes.entry(gallery.labels[i]).or_default().push(i));
+    let classes = gallery.by_class(0..n);
     let items = |q: &usize| classes.get(&gallery.labels[*q]).map_or(&[][..], |items| items);
     let pair = |probe: usize, reference: usize| Pair {
         probe,

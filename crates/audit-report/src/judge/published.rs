@@ -285,7 +285,6 @@ fn printed() -> Result<Vec<Printed>> {
     serde_json::from_str(ROWS).map_err(|e| Error::internal(format!("published rows: {e}")))
 }
 
-/// A row of the user's report.
 fn own_row(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
     let rows: Vec<Row> = columns.iter().map(|(_, quantity)| quantity.row(report)).collect();
     let cells = rows.iter().map(|row| row.value).collect();
@@ -293,7 +292,6 @@ fn own_row(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
     PaperRow { name: report.model_name().into(), source: file.into(), table: None, own: true, cells, shown }
 }
 
-/// A published row.
 fn published_row(printed: &Printed, columns: &[Column]) -> PaperRow {
     let cells = columns.iter().map(|(name, _)| printed.value(name)).collect();
     let shown = columns.iter().map(|(name, _)| printed.values.get(name).map_or(DASH.into(), String::clone));
