@@ -217,6 +217,15 @@ fn reports_gate_and_comparison_know_corruptions() {
     let edited = folder.json("saved.json").to_string().replace("\"first\":[true", "\"first\":[false");
     let rows: Report = Report::parse(&edited).unwrap();
     assert_eq!(rows.corruptions, found.corruptions);
+
+    // A report of another version may lack a strength. The others keep their columns.
+    let mut fewer = found;
+    fewer.corruptions.as_mut().unwrap().rows.retain(|row| row.strength != 2);
+    let text = rendered(&fewer, "md");
+    let line = text.lines().find(|line| line.starts_with("|  | R@1 |")).unwrap();
+    let empty = |strength: usize| line.split('|').nth(2 + strength).unwrap().trim().is_empty();
+    assert_eq!([1, 2, 3, 4, 5].map(empty), [false, true, false, false, false], "{line}");
+    says(&report::terminal::render(&fewer), &["ε of attack"]);
 }
 
 fn saved(folder: &Temp, report: &Report) -> String {

@@ -4,7 +4,7 @@
 use crate::facts::term::{ES_R, Term, terms_of};
 use crate::facts::{NORMS, Schedule, schedules};
 use crate::judge::quantity::{ARS_TABLE, ERS, Quantity};
-use crate::judge::row::{DASH, Row, State};
+use crate::judge::row::{DASH, Row, State, alarm};
 use crate::judge::strong;
 use crate::record::{Form, Metric, Precision, Report, ScoreName, Space};
 use audit_base::{Error, Result};
@@ -82,8 +82,8 @@ pub struct Beside {
     pub protocol: String,
     /// The reports of the same protocol.
     pub same_protocol: Vec<String>,
-    /// For each other report, the differences from the protocol; and for each score that is withheld, or that
-    /// the strong search refutes, why.
+    /// For each other report, the differences from the protocol; for each that is not to be trusted, that it
+    /// isn't; and for each score that is withheld, or that the strong search refutes, why.
     pub cautions: Vec<String>,
     /// The tables of ERS and of ARS that contain a number of a report.
     pub tables: Vec<PaperTable>,
@@ -182,6 +182,7 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
             false => cautions
                 .push(format!("{name} is of another protocol than the papers': {}", differs.join("; "))),
         }
+        cautions.extend(alarm(&report).map(|alarm| format!("{name}: {alarm}")));
         for score in [ARS_TABLE, ERS] {
             let row = score.row(&report);
             if row.state != State::NotMeasured

@@ -1,7 +1,7 @@
 //! The saved form of a number, before the decision whether to show it.
 
 use crate::facts::term::{Term, terms_of};
-use crate::record::{Attack, FEW, Hub, Robust, ScoreName, Scores, unless_few};
+use crate::record::{Attack, FEW, Hub, Robust, ScoreName, Scores, number_of_queries, unless_few};
 
 /// A saved number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,8 +67,7 @@ pub fn fewest(attacks: &[Attack], hub: Option<&Hub>, name: ScoreName) -> Option<
 
 /// The reason to withhold a number that rests on fewer than [`FEW`] queries.
 pub(super) fn on_few(queries: usize) -> Option<String> {
-    let noun = if queries == 1 { "query" } else { "queries" };
-    (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
+    (queries < FEW).then(|| format!("it rests on {}, fewer than {FEW}", number_of_queries(queries)))
 }
 
 /// Number of queries behind a resistance: those that an attack could make worse. Reports of older versions

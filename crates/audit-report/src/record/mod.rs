@@ -30,7 +30,8 @@ pub use reason::{Finding, Found, Masking, Reason, Severity, State, Unchecked, Wa
 pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
 pub use results::{
     Attack, Breakdown, BreakdownRow, CurvePoint, Eps50, FEW, Hub, Ladder, MemberRow, Resistance,
-    RetrievalMeans, RetrievalRow, Robust, Rung, Score, Scores, Smallest, Universal, rungs, unless_few,
+    RetrievalMeans, RetrievalRow, Robust, Rung, Score, Scores, Smallest, Universal, number_of_queries, rungs,
+    unless_few,
 };
 pub use suite::{CORRECT_FIRST, EpsAlpha, MaskRecord, SuiteRecord, Surrogate, as_typed, size};
 pub use trial::{

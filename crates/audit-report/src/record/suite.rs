@@ -1,6 +1,6 @@
 //! The suite that was run: its budget, its space, and where its attacks were made.
 
-use super::{Acceptance, Form, Metric, Precision, Preprocessing, Protocol, Space};
+use super::{Acceptance, Form, Metric, Precision, Preprocessing, Protocol, Space, number_of_queries};
 use crate::facts::LINF;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -213,7 +213,7 @@ impl SuiteRecord {
 
     /// The number of attacked queries and, if they are a sample, how they were chosen.
     pub fn queries_in_words(&self) -> String {
-        self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))
+        self.sampling.clone().unwrap_or_else(|| number_of_queries(self.queries))
     }
 }
 
