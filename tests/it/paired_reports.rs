@@ -278,7 +278,7 @@ fn shares_have_a_width_if_all_queries_agree() {
 #[test]
 fn means_over_other_corrupted_queries_are_not_paired() {
     let blurred = |i: usize| {
-        let hit = i % 2 == 0;
+        let hit = i.is_multiple_of(2);
         let (first, ap) = ([true, hit, hit, hit, hit, hit], [0.5; 6]);
         Corrupted { corruption: "blur".into(), query: format!("class/{i:02}"), first, ap }
     };
