@@ -282,7 +282,7 @@ fn findings(
         operators: operators
             .map(|(op, n)| OperatorCount { name: op.clone(), nodes: *n, gradient: class(op).into() })
             .collect(),
-        no_derivative: info.map_or(Vec::new(), |i| i.notes.iter().map(|n| n.node.clone()).collect()),
+        no_derivative: taken.map_or(Vec::new(), |t| t.notes.iter().map(|n| n.node.clone()).collect()),
         machine: format!("{}, {}", machine.in_words(), metric(card)),
         cost: measured.map(|(t, embed_s)| cost(t, embed_s, suite)).transpose()?,
         not_measured: taken.and_then(|t| unmeasured(t, request.time_limit)),

@@ -421,7 +421,7 @@ impl Work<'_> {
     /// is searched for.
     pub fn forecast(&self, model: &mut Model, places: &[usize]) -> Result<Option<Forecast>> {
         let ends = |&at: &usize| self.plan.ladder_of(self.trials[at].objective).is_none();
-        if model.info.estimated || places.iter().any(ends) {
+        if model.graphs.estimated || places.iter().any(ends) {
             return Ok(None);
         }
         let mut forecast = None;

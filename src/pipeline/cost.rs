@@ -40,7 +40,7 @@ impl Speed {
         let room = Room { workers: count / model.batch().max(1), batch: model.batch() };
         let images = vec![0.5; count * model.pixels()];
         let embed_s = fastest(|| model.embed(&images).map(drop))? / count as f64;
-        if model.info.estimated {
+        if model.graphs.estimated {
             let passes = crate::model::estimate::POPULATION as f64;
             return Ok(Speed { room, embed_s, step_s: passes * embed_s, photograph_s: 0.0 });
         }

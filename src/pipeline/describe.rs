@@ -36,7 +36,7 @@ pub fn before_attacks(
     let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset, chosen);
     let mut warnings: Vec<Warning> = check::warnings(embedded.findings.clone()).collect();
     warnings.extend(warnings::before_attacks(&subject.dataset, info, data, benign.as_ref()));
-    warnings.extend(warnings::of_machine(request, &info.cpu_nodes));
+    warnings.extend(warnings::of_machine(request, &subject.model.graphs.cpu_nodes));
     warnings.extend(warnings::of_trials(context, trials, attempts));
     Report {
         schema_version: record::SCHEMA_VERSION,
@@ -102,7 +102,7 @@ pub fn tool(request: &Request, subject: &Subject) -> record::Tool {
         provider: subject.machine.options.provider.to_string(),
         provider_why: subject.machine.why.clone(),
         fast_math: request.compute.fast_math,
-        cpu_nodes: subject.model.info.cpu_nodes.clone(),
+        cpu_nodes: subject.model.graphs.cpu_nodes.clone(),
     }
 }
 

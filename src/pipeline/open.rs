@@ -163,7 +163,7 @@ impl Opened {
                 tried: check::preprocessing::SAMPLE_SIZE.min(dataset.items.len()) * others,
                 ranking: ranking(request, &dataset, model.info.dim),
             };
-            announce(request, &dataset, &setup, speed, amount, model.info.estimated);
+            announce(request, &dataset, &setup, speed, amount, model.graphs.estimated);
         }
         let (mut model, first, checked, was_cached) =
             check_at_load(request, model, first, count, cache.as_ref(), cached)?;

@@ -53,7 +53,7 @@ pub fn measure(flags: &Flags) -> Result<String> {
     let peak =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
     let peak: f64 = peak.ok_or_else(|| Error::internal("/proc/self/status has no VmHWM"))?;
-    Ok(format!("{}, {}, {seconds:.1}, {:.0}", graph.nodes.len(), model.info.nodes[2], peak / 1024.0))
+    Ok(format!("{}, {}, {seconds:.1}, {:.0}", graph.nodes.len(), model.graphs.backward_nodes, peak / 1024.0))
 }
 
 fn read(path: &str) -> Result<String> {

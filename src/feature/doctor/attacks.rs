@@ -68,7 +68,7 @@ pub fn attacks(
         subject: Subject { model, dataset, prep, .. }, setup: Setup { plan, .. }, context, ..
     } = embedded;
     let (plan, trials) = (&*plan, &chosen.selection.trials);
-    let (softened, estimated) = (model.softened_nodes(|_| true), model.info.estimated);
+    let (softened, estimated) = (model.softened_nodes(|_| true), model.graphs.estimated);
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let progress = Mutex::new(Phase::new("checks", 0, request.progress));
     let phase = || progress.lock().unwrap_or_else(PoisonError::into_inner);
