@@ -25,11 +25,12 @@ use crate::report::{self, Destination, Target};
 use crate::request::Request;
 use crate::shards::journal::Journal;
 use crate::{Exit, Result};
+use attack::saved;
 pub use embed::Embedded;
 use embed::{CLUSTERINGS, SurrogateModel};
 use open::{Opened, Purpose};
 pub use open::{Setup, Subject};
-use plan::{Planned, saved};
+use plan::Planned;
 use settings::Settings;
 
 /// Runs an audit and returns its report, written to every requested file.

@@ -1,6 +1,6 @@
 //! The third step of an audit: its trials, and their report before the attacks.
 
-use super::attack::{self, Attacks, Surrogate, Work};
+use super::attack::{self, Attacks, Recorder, Surrogate, Work, saved};
 use super::attacked_files::AttackedFiles;
 use super::conclude::Attacked;
 use super::describe;
@@ -10,6 +10,7 @@ use super::open::{Setup, Subject};
 use super::photographs::Photographs;
 use super::selection::{Attempt, Chosen};
 use super::warnings;
+use crate::Result;
 use crate::check::float16;
 use crate::feature::corruption::Corrupting;
 use crate::model::Route;
@@ -20,7 +21,6 @@ use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
 use crate::shards::share::share;
 use crate::threat::{self, AttackContext, Trial};
-use crate::{Error, Exit, Result};
 
 /// Trials that are ready to run.
 pub struct Planned<'e> {
@@ -79,7 +79,7 @@ impl<'e> Planned<'e> {
         let Subject { dataset, prep, model, clock, speed, .. } = subject;
         let (dataset, prep, gallery) = (&*dataset, &*prep, &context.gallery);
         clock.lap();
-        let mut collector = pictures.then(|| Collector::new(gallery, &attempts, report.basis()));
+        let collector = pictures.then(|| Collector::new(gallery, &attempts, report.basis()));
         let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
         let photographs = photographs.as_ref();
         let work =
@@ -89,9 +89,10 @@ impl<'e> Planned<'e> {
             .attacked
             .as_deref()
             .map(|folder| AttackedFiles::new(folder, setup.plan.jpeg, dataset));
-        let part = request.run.partition.is_some();
-        let mut attacks = Attacks { work, model, surrogate, attacked, part };
-        execute(&mut attacks, request, &mut report, journal, &mut collector, known)?;
+        let mut attacks = Attacks { work, model, surrogate };
+        let mut recorder = Recorder { journal, collector, attacked };
+        execute(&mut attacks, request, &mut report, &mut recorder, known)?;
+        let Recorder { journal, collector, .. } = recorder;
         report.timing.attacks_s = clock.lap();
         if let Some(half) = &mut report.half_precision {
             let queries = float16::sample(attempts.iter().map(|&(_, query)| query), gallery, request.seed);
@@ -118,18 +119,14 @@ fn execute(
     attacks: &mut Attacks,
     request: &Request,
     report: &mut Report,
-    journal: &mut Option<Journal>,
-    collector: &mut Option<Collector>,
+    recorder: &mut Recorder,
     known: &[Outcome],
 ) -> Result<()> {
     let before = attacks.model.requested_routes();
     let mut phase = Phase::new("attacks", 0, request.progress);
-    let mut done = attack::earlier(journal, request, report, attacks.work.trials.len())?;
-    if let Some(files) = &attacks.attacked {
-        files.claim(&Identity::of_process(report))?;
-    }
+    let mut done = recorder.begin(request, &Identity::of_process(report), attacks.work.trials.len())?;
     done.extend(attacks.work.of_known(known));
-    report.outcomes = attacks.run(journal, done, collector, &mut phase)?;
+    report.outcomes = attacks.run(recorder, done, request.run.partition.is_some(), &mut phase)?;
     phase.finish();
     // A report names the nodes whether this process or an earlier one used the passes, and none that only
     // another report of this model needed.
@@ -149,22 +146,7 @@ fn execute(
     let unformed = model.unformed().filter(|(route, _)| own(*route));
     let unformed = unformed.map(|(route, why)| warnings::unformed(route, why));
     report.warnings.extend(unformed.filter_map(Finding::warning));
-    report.timing.image_steps = attack::image_steps(report, attacks.work.plan);
+    let sample = report.universal.map_or(0, |of| of.sample);
+    report.timing.image_steps = attack::image_steps(&report.outcomes, sample, attacks.work.plan);
     Ok(())
-}
-
-/// An error after the attacks, none of which need be run again.
-pub fn saved(mut error: Error, journal: &mut Option<Journal>) -> Error {
-    if let Some(journal) = journal {
-        let path = journal.path().display().to_string();
-        let what = match error.exit {
-            // It may be the file, which no second try will write either.
-            Exit::Internal => journal.saved(&format!(
-                "makes the report. To write another file: --journal {path} --resume -o OTHER"
-            )),
-            _ => journal.saved("makes the report"),
-        };
-        error.message = format!("{}. All trials are done and {what}", error.message);
-    }
-    error
 }
