@@ -9,6 +9,7 @@ pub(crate) mod cost;
 pub(crate) mod describe;
 pub(crate) mod embed;
 pub(crate) mod examples;
+pub(crate) mod gather;
 pub(crate) mod images;
 pub(crate) mod machine;
 pub(crate) mod open;
