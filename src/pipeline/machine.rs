@@ -1,5 +1,6 @@
 //! The execution provider of an audit, and why it was chosen.
 
+use super::cost::Speed;
 use crate::model::card::Card;
 use crate::model::memory::Bytes;
 use crate::model::runtime::{self, Options, Provider};
@@ -12,7 +13,7 @@ use crate::{Exit, Result, interrupt};
 use std::path::Path;
 
 /// The stages of the phase `model`: those of opening it, and a few timed runs.
-pub const STAGES: [&str; 4] = [model::STAGES[0], model::STAGES[1], model::STAGES[2], "timing"];
+const STAGES: [&str; 4] = [model::STAGES[0], model::STAGES[1], model::STAGES[2], "timing"];
 
 /// The execution provider of an audit.
 #[derive(Clone, Debug)]
@@ -68,6 +69,27 @@ impl Machine {
             opened.info.refuse_drawn()?;
         }
         Ok(opened)
+    }
+
+    /// Opens the model of the request and times it. There is no time if no plan is shown. Errors: those of
+    /// [`Machine::open`].
+    pub fn open_timed(&mut self, request: &Request, card: &Card) -> Result<(Model, Option<Speed>)> {
+        let mut phase = Phase::new("model", 0, request.progress);
+        let mut model = self.open(request, &request.model, card, &mut phase)?;
+        // float16 steps have no scale yet, and without it there is nothing to time.
+        if request.progress == Mode::None || request.attack.precision == Precision::Fp16 {
+            phase.finish();
+            return Ok((model, None));
+        }
+        let meter = Meter::default();
+        meter.set(STAGES.len() - 1, STAGES.len());
+        let mut look = || phase.stage(&meter, &STAGES);
+        let (model, speed) = interrupt::watched("while the model was timed", &mut look, move || {
+            let speed = Speed::measure(&mut model);
+            (model, speed)
+        })?;
+        phase.finish();
+        Ok((model, speed.ok()))
     }
 
     /// The provider and the reason, in words.

@@ -1,7 +1,7 @@
 //! The first step of an audit: the model and the images are opened and checked.
 
 use super::cost::{Amount, Outlook, Speed, ranking};
-use super::machine::{Machine, STAGES};
+use super::machine::Machine;
 use super::{images, photographs, settings, warnings};
 use crate::cache::load_check::{CheckCache, Checked};
 use crate::check;
@@ -14,8 +14,7 @@ use crate::model::Model;
 use crate::model::card::{Card, usual_others};
 use crate::progress::{Meter, Mode, Phase};
 use crate::record::{
-    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Severity, Space,
-    Timing, reason,
+    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Protocol, Role, Severity, Space, Timing, reason,
 };
 use crate::report::terminal::wrap;
 use crate::request::Request;
@@ -119,7 +118,7 @@ impl Opened {
 
         let card = Card { stretched: dataset.stretched, ..card };
         let mut machine = Machine::choose(&request.compute, request.progress)?;
-        let (model, speed) = open_timed(&mut machine, request, &card)?;
+        let (model, speed) = machine.open_timed(request, &card)?;
         if let Some((path, targets)) = request.images.targets.as_ref().zip(targets.as_ref()) {
             fit(path, targets, &model)?;
         }
@@ -293,28 +292,6 @@ pub enum Purpose {
     Checks,
     /// Attacks that the caller runs.
     Attacks,
-}
-
-/// Opens the model and times it. There is no time if no plan is shown.
-fn open_timed(machine: &mut Machine, request: &Request, card: &Card) -> Result<(Model, Option<Speed>)> {
-    let mut phase = Phase::new("model", 0, request.progress);
-    let mut model = machine.open(request, &request.model, card, &mut phase)?;
-    let mut speed = None;
-    // float16 steps have no scale yet, and without it there is nothing to time.
-    if request.progress != Mode::None && request.attack.precision == Precision::Fp32 {
-        let meter = Meter::default();
-        meter.set(STAGES.len() - 1, STAGES.len());
-        let mut look = || phase.stage(&meter, &STAGES);
-        let timed = interrupt::watched("while the model was timed", &mut look, move || {
-            let speed = Speed::measure(&mut model);
-            (model, speed)
-        });
-        let measured;
-        (model, measured) = timed?;
-        speed = measured.ok();
-    }
-    phase.finish();
-    Ok((model, speed))
 }
 
 /// The check at load: a cached result or a new one. Also returns the model and the images, and whether the
