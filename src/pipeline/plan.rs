@@ -15,7 +15,7 @@ use crate::check::float16;
 use crate::feature::corruption::Corrupting;
 use crate::model::{Model, Route};
 use crate::progress::Phase;
-use crate::record::{Examples, Finding, HalfPrecision, Outcome, Partition, Report, Space, Warning};
+use crate::record::{Examples, Finding, HalfPrecision, Outcome, Partition, Report, Warning};
 use crate::request::Request;
 use crate::shards::identity::Identity;
 use crate::shards::journal::Journal;
@@ -113,8 +113,7 @@ impl<'e> Planned<'e> {
         let half_precision = half_precision.transpose().map_err(|e| saved(e, journal))?;
         let check_s = clock.lap();
 
-        let shown = photographs.filter(|_| plan.space == Space::File);
-        let examples = collector.map(|all| all.finish(context, dataset, prep, shown, plan)).transpose();
+        let examples = collector.map(|all| all.finish(&work)).transpose();
         let examples = examples.map_err(|e| saved(e, journal))?.flatten();
         let corruptions = &setup.suite.corruptions;
         let corrupting = Corrupting { dataset, prep, gallery, corruptions, seed: request.seed };
