@@ -30,8 +30,8 @@ pub fn run(request: &Request, path: &Path) -> Result<String> {
         dataset.keep(|at| mine[at]);
     }
     let mut phase = Phase::new("model", 0, request.progress);
-    let mut model =
-        Machine::choose(&request.compute, request.progress)?.open(request, file, &card, &mut phase)?;
+    let machine = Machine::choose(&request.compute, request.progress)?;
+    let (mut model, _) = machine.open(request, file, &card, &mut phase)?;
     phase.finish();
     if let Some(why) = &model.info.alone {
         request.progress.note(&format!("{}: one image at a time ({why})", file.display()));

@@ -104,7 +104,7 @@ impl Attacks<'_> {
             return Err(stopped(e, recorder.journal, done, work.trials.len()));
         }
         let outcomes = finished(outcomes)?;
-        // Trials of an earlier process that are shown, or lack their file, are run again, with the same result.
+        // Trials of an earlier process that are shown, or lack their file, run again, with the same result.
         let again = recorder.missing(&work, &outcomes);
         self.each(&again, &mut |_, outcome, evidence| recorder.show(&work, outcome, evidence))?;
         recorder.finish(&work, &outcomes)?;

@@ -120,7 +120,7 @@ impl Embedded {
         let stated = Card { stretched: dataset.stretched, ..request.reading.stated.clone() };
         let card = settle_card(stated, None, path)?;
         let mut phase = Phase::new("surrogate", 0, request.progress);
-        let mut other = machine.open(request, path, &card, &mut phase)?;
+        let (mut other, _) = machine.open(request, path, &card, &mut phase)?;
         phase.finish();
         if other.shape() != model.shape() {
             return Err(Error::usage(format!(

@@ -51,35 +51,39 @@ impl Machine {
         }
     }
 
-    /// Opens a model. If CUDA was chosen and not requested, a model that it can't run is opened on the CPU.
-    /// Errors: those of [`Model::open`]; its embedding is drawn at random (exit code 12), unless
-    /// `--allow-untrusted`.
-    pub fn open(&mut self, request: &Request, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
+    /// Opens a model, and returns the machine that it is on: if CUDA was chosen and not requested, a model
+    /// that it can't run is opened on the CPU. Errors: those of [`Model::open`]; its embedding is drawn at
+    /// random (exit code 12), unless `--allow-untrusted`.
+    pub fn open(
+        &self,
+        request: &Request,
+        path: &Path,
+        card: &Card,
+        phase: &mut Phase,
+    ) -> Result<(Model, Machine)> {
         let chosen = self.why.is_some() && self.options.provider != Provider::Cpu;
-        let opened = match open_on(request, self.options, path, card, phase) {
+        let (model, machine) = match open_on(request, self.options, path, card, phase) {
             Err(e) if chosen && e.exit == Exit::Model => {
                 let options = request.compute.options(Provider::Cpu);
                 let model = open_on(request, options, path, card, phase)?;
-                *self = Machine { options, why: Some(format!("not on CUDA: {}", e.brief(path))) };
-                model
+                (model, Machine { options, why: Some(format!("not on CUDA: {}", e.brief(path))) })
             }
-            opened => opened?,
+            opened => (opened?, self.clone()),
         };
         if !request.allow_untrusted {
-            opened.info.refuse_drawn()?;
+            model.info.refuse_drawn()?;
         }
-        Ok(opened)
+        Ok((model, machine))
     }
 
-    /// Opens the model of the request and times it. There is no time if no plan is shown. Errors: those of
-    /// [`Machine::open`].
-    pub fn open_timed(&mut self, request: &Request, card: &Card) -> Result<(Model, Option<Speed>)> {
+    /// [`Machine::open`] with the model of the request, which is timed. There is no time if no plan is shown.
+    pub fn open_timed(&self, request: &Request, card: &Card) -> Result<(Model, Machine, Option<Speed>)> {
         let mut phase = Phase::new("model", 0, request.progress);
-        let mut model = self.open(request, &request.model, card, &mut phase)?;
+        let (mut model, machine) = self.open(request, &request.model, card, &mut phase)?;
         // float16 steps have no scale yet, and without it there is nothing to time.
         if request.progress == Mode::None || request.attack.precision == Precision::Fp16 {
             phase.finish();
-            return Ok((model, None));
+            return Ok((model, machine, None));
         }
         let meter = Meter::default();
         meter.set(STAGES.len() - 1, STAGES.len());
@@ -89,7 +93,7 @@ impl Machine {
             (model, speed)
         })?;
         phase.finish();
-        Ok((model, speed.ok()))
+        Ok((model, machine, speed.ok()))
     }
 
     /// The provider and the reason, in words.

@@ -117,8 +117,8 @@ impl Opened {
         photographs::refuse_without_files(suite.space, &dataset)?;
 
         let card = Card { stretched: dataset.stretched, ..card };
-        let mut machine = Machine::choose(&request.compute, request.progress)?;
-        let (model, speed) = machine.open_timed(request, &card)?;
+        let machine = Machine::choose(&request.compute, request.progress)?;
+        let (model, machine, speed) = machine.open_timed(request, &card)?;
         if let Some((path, targets)) = request.images.targets.as_ref().zip(targets.as_ref()) {
             fit(path, targets, &model)?;
         }

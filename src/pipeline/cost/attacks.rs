@@ -17,7 +17,7 @@ pub(super) struct SuiteCost<'a> {
 }
 
 impl SuiteCost<'_> {
-    /// Queries of a part, and its share of the `strong` sample, which is drawn from the `whole` run's queries.
+    /// Queries of a part, and its share of the `strong` sample, which is drawn from the `whole` run's.
     pub fn share(&self, whole: usize, strong: Option<StrongSample>) -> [usize; 2] {
         let beside =
             strong_most(strong, self.steps(whole), self.plan).filter(|_| !self.suite.has_robust_r1());
