@@ -87,7 +87,7 @@ pub fn bundle(
     let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
     let photographs = photographs.as_ref();
     let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs, speed: None };
-    let mut attacks = Attacks { work, model, surrogate: None, attacked: None, part: false };
+    let mut attacks = Attacks { work, model, surrogate: None };
     let mut made = Made::default();
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {

@@ -14,6 +14,7 @@ use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::Array2;
 use onnx_grad::graph::DType;
+use onnx_grad::Note;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -46,6 +47,8 @@ pub struct Inspection {
 pub struct Taken {
     /// Facts about it.
     pub info: Info,
+    /// Nodes whose gradient rule differs from the true derivative; empty if no gradient can be formed.
+    pub notes: Vec<Note>,
     /// Operators on the way to the embedding, with the number of their nodes; the most frequent first.
     pub operators: Vec<(String, usize)>,
     /// Why an audit refuses it: its embedding is drawn at random or depends on the other images of a batch
@@ -140,23 +143,24 @@ fn take(
         };
     let drawn = prepared.info.refuse_drawn().err();
     let refused = drawn.or(without_gradient);
-    let info = Info { notes, ..prepared.info.clone() };
+    let info = prepared.info.clone();
     // Whatever is refused already needs no comparison.
-    let mut taken = Taken { operators, compared: refused.is_some(), refused, info, embed_s: None };
-    tell(&taken);
+    let untimed = Taken { info, notes, operators, compared: refused.is_some(), refused, embed_s: None };
+    tell(&untimed);
     follow.stage(2);
     let named = |e: Error| e.context(path.display());
     let mut session =
         Session::new(&prepared.graph, prepared.workers.options(options), Optimise::All).map_err(named)?;
-    taken.embed_s = Some(forward_seconds(&prepared, &mut session).map_err(named)?);
-    if !taken.compared {
-        tell(&taken);
-        follow.stage(3);
-        let mixing = mixing(&prepared, &mut session, options)?;
-        taken.refused = mixing.map(|mixing| mixing.error(path, taken.info.fixed_batch));
-        taken.compared = true;
+    let embed_s = forward_seconds(&prepared, &mut session).map_err(named)?;
+    let timed = Taken { embed_s: Some(embed_s), ..untimed };
+    if timed.compared {
+        return Ok(timed);
     }
-    Ok(taken)
+    tell(&timed);
+    follow.stage(3);
+    let mixing = mixing(&prepared, &mut session, options)?;
+    let refused = mixing.map(|mixing| mixing.error(path, timed.info.fixed_batch));
+    Ok(Taken { refused, compared: true, ..timed })
 }
 
 /// Looks whether images of a batch change each other's embeddings. The images are noise, the second half of

@@ -49,8 +49,6 @@ pub(super) struct Prepared {
     pub(super) graph: Graph,
     pub(super) types: Types,
     pub(super) workers: Workers,
-    /// Whether the model accepts any batch.
-    pub(super) free: bool,
 }
 
 impl Loaded {
@@ -110,19 +108,16 @@ impl Prepared {
     /// that takes no usual batch is taken one image at a time, if it takes that.
     fn in_batch(file: Loaded, source: ModelSource, seen: &mut Seen) -> Result<Prepared> {
         let again = file.clone();
-        let mut error = match Prepared::at(file, source, seen) {
+        let mut error = match Prepared::at(file, source, None, seen) {
             Err(e) if source.batch.is_none() && e.exit == Exit::Model => e,
             done => return done,
         };
-        // If the file itself fixes its batch, this try does not differ from the first: `free` is false then.
+        let usual = seen.images.map_or(0, |[batch, ..]| batch);
+        let why = format!("in batches of {usual}, {}", error.brief(source.path));
         let mut alone = Seen::default();
-        match Prepared::at(again, ModelSource { batch: Some(1), ..source }, &mut alone) {
-            Ok(mut prepared) if prepared.free => {
-                let usual = seen.images.map_or(0, |[batch, ..]| batch);
-                let why = error.brief(source.path);
-                prepared.info.alone = Some(format!("in batches of {usual}, {why}"));
-                prepared.info.fixed_batch = Some(1);
-                prepared.free = false;
+        match Prepared::at(again, ModelSource { batch: Some(1), ..source }, Some(why), &mut alone) {
+            // If the file itself fixes its batch, this try does not differ from the first.
+            Ok(prepared) if prepared.info.alone.is_some() => {
                 *seen = alone;
                 Ok(prepared)
             }
@@ -141,8 +136,14 @@ impl Prepared {
         }
     }
 
-    /// [`Prepared::in_batch`] at one batch.
-    fn at(Loaded { identity, graph }: Loaded, source: ModelSource, seen: &mut Seen) -> Result<Prepared> {
+    /// [`Prepared::in_batch`] at one batch. `alone`: why images are taken one at a time if the file leaves
+    /// its batch open.
+    fn at(
+        Loaded { identity, graph }: Loaded,
+        source: ModelSource,
+        alone: Option<String>,
+        seen: &mut Seen,
+    ) -> Result<Prepared> {
         let ModelSource { path, card, .. } = source;
         if let Some(stated) = card.sha256.as_ref().filter(|s| !identity.is(s)) {
             return Err(Error::usage(format!(
@@ -157,10 +158,10 @@ impl Prepared {
         let as_read = graph.clone();
         let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
         let inputs = declared(&graph.inputs);
-        let file_nodes = graph.nodes.len();
+        let nodes = graph.nodes.len();
         let precision = graph.precision;
         let input = pick_input(&graph, card).map_err(named)?;
-        let free = input.fixed_batch().is_none();
+        let alone = alone.filter(|_| input.fixed_batch().is_none());
         let graph = in_floats(graph, &input.name).map_err(named)?;
         let fixed = match card::open_sides(&input, card) {
             false => Fixed::new(graph, &input, source, seen),
@@ -184,21 +185,18 @@ impl Prepared {
             inputs,
             output,
             output_why,
-            fixed_batch: input.fixed_batch(),
-            alone: None,
+            fixed_batch: input.fixed_batch().or(alone.as_ref().map(|_| 1)),
+            alone,
             drawn,
             pooling: card.pooling,
             dim,
             look,
             precision,
-            estimated: false,
             preprocessing,
-            notes: vec![],
             operators,
-            nodes: [file_nodes, 0, 0, 0],
-            cpu_nodes: vec![],
+            nodes,
         };
-        Ok(Prepared { info, input: input.name, graph, types, workers, free })
+        Ok(Prepared { info, input: input.name, graph, types, workers })
     }
 
     /// Differentiates the graph with respect to its input `image`, with the slopes of `pass`, for

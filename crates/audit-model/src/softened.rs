@@ -81,7 +81,7 @@ impl Model {
     ///
     /// Errors: those of [`Model::open`]; the file has changed since it was loaded (exit code 2).
     pub fn softened(&self, route: Route) -> Result<Option<Softened>> {
-        if self.info.estimated || route == Route::Exact || (route == Route::Surrogate && !self.saturates) {
+        if self.graphs.estimated || route == Route::Exact || (route == Route::Surrogate && !self.saturates) {
             return Ok(None);
         }
         let (path, each) = (&self.info.path, self.batch());

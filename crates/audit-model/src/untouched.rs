@@ -60,10 +60,16 @@ enum Smooth {
 }
 
 impl Untouched {
-    /// `batch` is the model's own, and the file's where that is fixed.
-    pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Untouched> {
+    /// `batch` is the model's own, and the file's where that is fixed. `quantised`: the model's gradient
+    /// passes straight through rounding.
+    pub(super) fn open(
+        info: &Info,
+        quantised: bool,
+        input: &str,
+        batch: usize,
+        options: Options,
+    ) -> Result<Untouched> {
         let bytes = read(info)?;
-        let quantised = info.notes.iter().any(|n| n.straight_through);
         let mut file =
             chosen(Graph::decode_as_is(bytes.clone(), &info.path).map_err(refused)?, &info.output)?;
         let free = file.inputs.iter().find(|i| i.name == input).is_none_or(|i| i.fixed_batch().is_none());

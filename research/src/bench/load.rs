@@ -52,7 +52,7 @@ pub fn measure(flags: &Flags) -> Result<String> {
     let peak = crate::memory("self", "VmHWM")
         .ok_or_else(|| Error::internal("the system does not say how much memory this process took"))?;
     let megabytes = peak as f64 / 1024.0;
-    Ok(format!("{}, {}, {seconds:.1}, {megabytes:.0}", graph.nodes.len(), model.info.nodes[2]))
+    Ok(format!("{}, {}, {seconds:.1}, {megabytes:.0}", graph.nodes.len(), model.graphs.backward_nodes))
 }
 
 /// Grey images to embeddings of 8 numbers: a convolution to four channels, `body` from "v0" to its returned

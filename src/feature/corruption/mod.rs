@@ -77,24 +77,22 @@ pub fn images(corruptions: &[&Corruption], queries: usize) -> usize {
 }
 
 impl Corrupting<'_> {
-    /// Corrupts the queries of `trials` that have something to find, and puts the result into the report. Its
-    /// examples get pictures of the first query.
+    /// Corrupts the queries of `trials` that have something to find. With `pictures`, there are some of the
+    /// first query.
     pub fn measure(
         &self,
         trials: &[Trial],
         model: &mut Model,
+        pictures: bool,
         mode: Mode,
-        report: &mut Report,
-    ) -> Result<()> {
+    ) -> Result<(Vec<Corrupted>, Option<CorruptedPictures>)> {
         if self.corruptions.is_empty() {
-            return Ok(());
+            return Ok((Vec::new(), None));
         }
         let queries = self.queries(trials);
-        report.corrupted = self.run(&queries, model, mode)?;
-        if let (Some(examples), Some(&query)) = (&mut report.examples, queries.first()) {
-            examples.corrupted = Some(self.pictures(query)?);
-        }
-        Ok(())
+        let corrupted = self.run(&queries, model, mode)?;
+        let first = queries.first().filter(|_| pictures);
+        Ok((corrupted, first.map(|&query| self.pictures(query)).transpose()?))
     }
 
     /// The queries, ascending by id.
@@ -193,9 +191,10 @@ impl Corrupting<'_> {
     }
 }
 
-/// Puts the results of all `parts` of a run together, in the order of one run.
-pub fn merge<'r>(whole: &mut Report, parts: impl Iterator<Item = &'r Report>) {
+/// The results of all `parts` of a run, in the order of one run.
+pub fn merged<'r>(parts: impl Iterator<Item = &'r Report>) -> Vec<Corrupted> {
     let place = |c: &Corrupted| CORRUPTIONS.iter().position(|known| known.name == c.corruption);
-    whole.corrupted = parts.flat_map(|part| part.corrupted.clone()).collect();
-    whole.corrupted.sort_by(|a, b| a.query.cmp(&b.query).then(place(a).cmp(&place(b))));
+    let mut all: Vec<Corrupted> = parts.flat_map(|part| part.corrupted.clone()).collect();
+    all.sort_by(|a, b| a.query.cmp(&b.query).then(place(a).cmp(&place(b))));
+    all
 }

@@ -72,7 +72,7 @@ pub fn run(base: &Request) -> Result<Geometry> {
     let batches = Batches::new(gallery, request.seed)?;
     let (samplers, states) = mined(request, &batches)?;
     let mut warnings: Vec<record::Warning> = check::warnings(findings.clone()).collect();
-    warnings.extend(warnings::of_machine(request, &subject.model.info.cpu_nodes));
+    warnings.extend(warnings::of_machine(request, &subject.model.graphs.cpu_nodes));
 
     let triplets = hardened(request, subject, &setup.plan, gallery, geometry::semihard(&batches, most))?;
     let shown = Shown::choose(gallery, most);
