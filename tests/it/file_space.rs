@@ -227,7 +227,8 @@ fn evidence_of_jpeg_files_is_confirmed() {
         let said = ["confirmed: 20 outcomes", &quality, "as Pillow reads them, 20 of 20"];
         confirmed(&evidence, &net, &gallery, &said);
     }
-    let forged = python(PACKAGES, include_str!("forged.py"), &[folder.path().to_str().unwrap(), VERIFY]);
+    let arguments = [folder.path().to_str().unwrap(), VERIFY, "files"];
+    let forged = python(PACKAGES, include_str!("forged.py"), &arguments);
     let lines: Vec<&str> = forged.lines().collect();
     assert_eq!(lines.len(), 3, "{forged}");
     says(lines[0], &["another image: refused: ", "Pillow's decoding of the file differs by"]);

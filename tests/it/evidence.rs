@@ -1,0 +1,60 @@
+//! The script of the evidence refuses what was changed, whatever hashes the archive states.
+
+use crate::common::{Temp, bundled, run, says, words};
+use crate::report_fixture::python;
+use audit::threat::OBJECTIVES;
+
+/// The script.
+const VERIFY: &str = include_str!("../../src/feature/verify.py");
+
+/// The script knows which numbers every measure has that it can confirm: outcomes without them are refused.
+#[test]
+fn the_script_knows_every_measure() {
+    let confirmed: Vec<&str> =
+        OBJECTIVES.iter().filter(|of| of.measure.confirmed).map(|of| of.measure.name).collect();
+    assert!(confirmed.len() > 20);
+    for name in confirmed {
+        assert!(VERIFY.contains(&format!("\"{name}\"")), "{name}");
+    }
+}
+
+/// A forger may compute new hashes, but not leave out what speaks against the report.
+#[test]
+#[ignore = "needs Python with numpy, onnxruntime, PIL"]
+fn forged_evidence_is_refused() {
+    let folder = Temp::new();
+    std::fs::copy(bundled("plain.onnx"), folder.join("net.onnx")).unwrap();
+    run(&folder, words("images --out photos --size 40 --channels 1 --classes 8 --samples 6")).ended(0);
+    folder.write("suite.yaml", "form: corrected\nattacks: [R1, GTM]\neps: 6/255\nspace: file\n");
+    let line = "net.onnx --suite suite.yaml --data photos --max-queries 16 --no-cache -q -o r.json";
+    run(&folder, words(line)).ended(0);
+    let report = folder.json("r.json");
+    let robust = report["scores"]["robust_r1"]["value"].as_f64().unwrap();
+    assert!((1.0..99.0).contains(&robust), "{robust}");
+    run(&folder, words("report r.json --bundle evidence.zip")).ended(0);
+
+    let arguments = [folder.path().to_str().unwrap(), VERIFY, "outcomes"];
+    let told = python("numpy, onnxruntime, PIL", include_str!("forged.py"), &arguments);
+    let refused = [
+        ("another_outcome", "True after the attack, where False to False is found"),
+        ("missing_measures", "measures after the attack are missing"),
+        ("fewer_masks", "trials are missing, or there are others"),
+        ("another_measure", "reference is another measure than its attack's"),
+        ("a_trial_twice", "a trial is there twice"),
+        ("a_smaller_gallery", "roles and size of the gallery differ"),
+        ("another_pooling", "pooling mean is not the report's"),
+        ("a_missing_file", "it can't be verified: KeyError: 'attacked/000000.png'"),
+        ("a_palette", "an image of mode P"),
+        ("another_photograph", "grey levels from the archive's image"),
+        ("compressed", "the files of the archive are larger than the archive"),
+        ("no archive", "the archive is damaged"),
+    ];
+    for (what, why) in refused {
+        let line = told.lines().find(|line| line.starts_with(&format!("{what}: refused: ")));
+        says(line.unwrap_or_else(|| panic!("{what} is not refused: {told}")), &[why]);
+    }
+    // A query that any attack of the report breaks counts as broken.
+    says(&told, &["a_weaker_search: confirmed: ", "without photographs: confirmed: "]);
+    // What a report states can't look like a line of the script.
+    says(&told, &["forged_lines: confirmed: ", "net.onnx\\u{a}  evidence sha256 0\\u{1b}[2K"]);
+}
