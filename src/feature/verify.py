@@ -165,13 +165,16 @@ def prepared(image, pre):  # an image as input of the model: resized along rows,
     return values(image.crop((left, top, left + columns, top + rows)))
 
 
-def same_image(file, expected, pre, prepare=lambda image, pre: values(image)):  # checks that a file of the data is this image of the archive
+def same_image(file, expected, pre, prepare=lambda image, pre: values(image)):  # checks that a file is this image of the archive; whether it could
     with Image.open(file) as image:
+        if image.mode[0] in "IF":  # more than 8 bits a channel
+            return False
         lossy, image = image.format in LOSSY, ImageOps.exif_transpose(image).convert("RGB")
     found = prepare(image.convert("L") if pre["channels"] == 1 else image, pre)
     check(found.shape == expected.shape, f"{file} has another size than the archive's image of it")
     difference = 255 * np.abs(found - expected).mean()
     check(difference <= ENCODERS * lossy, f"{file} is {difference:.2f} grey levels from the archive's image, in the mean")
+    return True
 
 
 def same_file(name, before, written, decoded, quality):  # checks a JPEG file: its quality, that it encodes `before`, that Pillow decodes it alike
@@ -308,8 +311,7 @@ def confirmed(bundle, model, folder):
     index, compared = {item["id"]: i for i, item in enumerate(items)}, 0
     for item, name, image in zip(items, manifest["images"], clean) if photos and net.pre["interpolation"] in RESIZED else ():
         if not name.endswith(".npy"):  # deeper images are
-            same_image(photos / item["file"], image, net.pre, prepared)
-            compared += 1
+            compared += same_image(photos / item["file"], image, net.pre, prepared)
     for at, (outcome, x, z, mask) in enumerate(zip(outcomes, attacked, net.points(inputs), masks)):
         name, query, *targets = f"{outcome['attack']} of {outcome['query']}", *(index[i] for i in [outcome["query"], *outcome["targets"]])
         before = photographs[at] if in_files else clean[query]
