@@ -223,7 +223,10 @@ mod tests {
         let (latin, greek) = ("n".repeat(251), "ν".repeat(125));
         assert_eq!(of_file(&format!("class/{latin}.png")), "n".repeat(LONGEST) + ".png");
         // Not within a character.
-        assert_eq!(of_file(&format!("class/n{greek}.jpg")), format!("n{}.png", "ν".repeat((LONGEST - 1) / 2)));
+        assert_eq!(
+            of_file(&format!("class/n{greek}.jpg")),
+            format!("n{}.png", "ν".repeat((LONGEST - 1) / 2))
+        );
         assert_eq!(of_file(&format!("{latin}/0.png")), "0.png");
     }
 }
