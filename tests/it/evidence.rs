@@ -1,8 +1,9 @@
 //! The script of the evidence refuses what was changed, whatever hashes the archive states.
 
-use crate::common::{Temp, bundled, run, says, words};
+use crate::common::{Temp, bundled, models, one_line, run, says, words};
 use crate::report_fixture::python;
 use audit::threat::OBJECTIVES;
+use serde_json::{Value, json};
 
 /// The script.
 const VERIFY: &str = include_str!("../../src/feature/verify.py");
@@ -16,6 +17,34 @@ fn the_script_knows_every_measure() {
     for name in confirmed {
         assert!(VERIFY.contains(&format!("\"{name}\"")), "{name}");
     }
+}
+
+/// The trials are run again as the command line says: a report that states other settings or results than it
+/// leads to has no evidence.
+#[test]
+fn reports_that_were_changed_get_no_evidence() {
+    let dir = models::stage(3, 4);
+    dir.write("suite.yaml", "form: published\nattacks: [ES]\nsteps: 2\n");
+    let line = "model.onnx --suite suite.yaml --data data --strong-sample off --max-queries 4 -q -o r.json";
+    run(&dir, words(line)).ended(0);
+    let report = dir.json("r.json");
+    let refused = |exit: i32, why: &str, change: &dyn Fn(&mut Value)| {
+        let mut changed = report.clone();
+        change(&mut changed);
+        dir.write("changed.json", changed.to_string());
+        let ran = run(&dir, words("report changed.json --bundle e.zip")).ended(exit);
+        says(&one_line(&ran.err), &[why]);
+        assert!(!dir.join("e.zip").exists());
+    };
+    refused(2, "the report and its command line differ in eps: 0.75 and 0.3", &|report| {
+        report["suite"]["eps"] = json!(0.75)
+    });
+    refused(2, "differ in seed: 9 and 0", &|report| report["seed"] = json!(9));
+    refused(2, "differ in steps: 3 and 2", &|report| report["suite"]["steps"] = json!(3));
+    refused(12, "ends differently from the report: loss_last ", &|report| {
+        report["outcomes"][0]["loss_last"] = json!(9.5)
+    });
+    run(&dir, words("report r.json --bundle e.zip")).ended(0);
 }
 
 /// A forger may compute new hashes, but not leave out what speaks against the report.
