@@ -84,8 +84,8 @@ impl AttackedFiles {
     }
 
     /// Claims the folder for the audit `run`. Errors (exit code 2): it has files of another audit, or of one
-    /// that is unknown.
-    pub fn claim(&self, run: &Identity) -> Result<()> {
+    /// that is unknown. `resumed`: whether there may be files of an earlier process.
+    pub fn claim(&self, run: &Identity, resumed: bool) -> Result<()> {
         let failed = |why: String| Error::usage(format!("--attacked-out {}: {why}", self.folder.display()));
         let (file, hidden) = (self.folder.join(RUN), self.folder.join(HIDDEN_RUN));
         let read = |file: &Path| files::read_text(file, files::BY_HAND);
@@ -93,6 +93,8 @@ impl AttackedFiles {
         match read(&file).or_else(|_| read(&hidden)) {
             Ok(found) if found == run => return Ok(()),
             _ if !has_files(&self.folder) => {}
+            // It was empty when this audit began: its journal may lie there.
+            Err(_) if !resumed => {}
             found => {
                 let whose = if found.is_ok() { "another audit" } else { "an unknown audit" };
                 return Err(failed(format!(

@@ -126,7 +126,7 @@ fn execute(
     let mut phase = Phase::new("attacks", 0, request.progress);
     let mut done = attack::earlier(journal, request, report, attacks.work.trials.len())?;
     if let Some(files) = &attacks.attacked {
-        files.claim(&Identity::of_process(report))?;
+        files.claim(&Identity::of_process(report), request.run.resume)?;
     }
     done.extend(attacks.work.of_known(known));
     report.outcomes = attacks.run(journal, done, collector, &mut phase)?;

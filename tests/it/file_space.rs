@@ -143,6 +143,16 @@ fn parts_and_runs_that_go_on_give_the_report_of_one() {
     assert_eq!(lasting_text(&folder, "again.json"), lasting_text(&folder, "whole.json"));
 }
 
+/// The report may lie in the folder of the changed files, and its journal too while the audit runs.
+#[test]
+fn a_report_may_lie_beside_its_files() {
+    let folder = stage();
+    std::fs::create_dir(folder.join("out")).unwrap();
+    audit(&folder, "-o out/r.json --attacked-out out --max-queries 3").ended(0);
+    let names = Temp::names_in(&folder.join("out"));
+    assert_eq!(names, ["ES", "QA+", "attacked.csv", "attacked.run", "r.json"]);
+}
+
 /// A JPEG file of each query, measured from the file as it is read again, here from the folder.
 #[test]
 fn jpeg_files_are_measured_as_they_are_read_again() {
