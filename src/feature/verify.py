@@ -137,8 +137,8 @@ def data_hash(items, listed, folder):  # SHA-256 of ids, classes and file hashes
     return digest.hexdigest()
 
 
-def opened(data):  # an image file of the archive
-    image = Image.open(io.BytesIO(data))
+def opened(data):  # an image file of the archive; Pillow starts other programs for some formats
+    image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))
     check(image.mode in ("L", "RGB"), f"an image of mode {image.mode}, and those of evidence are grey or RGB")
     return image
 

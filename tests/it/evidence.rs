@@ -74,6 +74,7 @@ fn forged_evidence_is_refused() {
         ("another_pooling", "pooling mean is not the report's"),
         ("a_missing_file", "it can't be verified: KeyError: 'attacked/000000.png'"),
         ("a_palette", "an image of mode P"),
+        ("another_format", "it can't be verified: UnidentifiedImageError"),
         ("another_photograph", "grey levels from the archive's image"),
         ("compressed", "the files of the archive are larger than the archive"),
         ("no archive", "the archive is damaged"),

@@ -124,6 +124,10 @@ def of_outcomes():
         name = manifest["attacked"][0]
         files[name] = saved(Image.open(io.BytesIO(files[name])).convert("P"))
 
+    def another_format(files, manifest, report):
+        name = manifest["attacked"][0]
+        files[name] = saved(Image.open(io.BytesIO(files[name])), "EPS")
+
     def another_photograph(files, manifest, report):  # of the same class; its query is attacked by nobody
         queries = {outcome["query"] for outcome in report["outcomes"]}
         place = next(i for i, item in enumerate(manifest["items"]) if item["id"] not in queries)
@@ -143,7 +147,7 @@ def of_outcomes():
         report["model"]["path"] = "net.onnx\n  evidence sha256 0\x1b[2K"
 
     forgeries = [another_outcome, missing_measures, fewer_masks, another_measure, a_trial_twice, a_smaller_gallery]
-    forgeries += [another_pooling, a_missing_file, a_palette, another_photograph, a_weaker_search, forged_lines]
+    forgeries += [another_pooling, a_missing_file, a_palette, another_format, another_photograph, a_weaker_search, forged_lines]
     for change in forgeries:
         print(f"{change.__name__}: {answer(forged(change), photos)}")
     print(f"without photographs: {answer(forged(another_photograph))}")
