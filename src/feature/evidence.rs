@@ -86,9 +86,13 @@ pub fn bundle(
     });
     let listed: Vec<Value> = listed.collect();
     let trials = in_order(report, &selection.trials, |t| context.gallery.ids[t.query].as_str())?;
-    let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
+    let plan = &setup.plan;
+    let of_trial = 1 + usize::from(plan.space == Space::File) + usize::from(plan.mask.is_some());
+    // The manifest is still missing. JPEG files are not counted: some trials have none.
+    refuse_too_many(contents.hashes.len() + 1 + trials.len() * of_trial)?;
+    let photographs = Photographs::of(plan, dataset, prep, &trials, request.progress)?;
     let photographs = photographs.as_ref();
-    let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs, speed: None };
+    let work = Work { dataset, prep, context, trials: &trials, plan, photographs, speed: None };
     let mut attacks = Attacks { work, model, surrogate: None, attacked: None, part: false };
     let mut made = Made::default();
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
@@ -244,6 +248,17 @@ fn same_settings(report: &Report, request: &Request, setup: &Setup) -> Result<()
         false => Err(Error::usage(format!(
             "--bundle: the report and its command line differ in {}. Make the report again, and the evidence from that",
             differs.join("; in ")
+        ))),
+    }
+}
+
+/// Refuses more files than an archive holds (exit code 2), before the attacks, which may take hours.
+fn refuse_too_many(files: usize) -> Result<()> {
+    match files <= usize::from(u16::MAX) {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "--bundle: the archive would have {files} files, and a zip archive holds at most 65,535. Make a report of fewer queries \
+             (--max-queries) or images"
         ))),
     }
 }
@@ -414,4 +429,18 @@ fn npy(values: &[f32], [c, h, w]: [usize; 3]) -> Vec<u8> {
     bytes.extend(format!("{header:<0$}\n", length - 1).bytes());
     bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many as [`Archive`] takes.
+    #[test]
+    fn an_archive_of_too_many_files_is_refused_before_the_attacks() {
+        let mut archive = Archive::new(std::io::sink());
+        let most = (0..).take_while(|_| archive.add("x", b"").is_ok()).count();
+        assert!(refuse_too_many(most).is_ok());
+        assert!(refuse_too_many(most + 1).is_err_and(|e| e.message.contains("65536 files")));
+    }
 }
