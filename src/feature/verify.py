@@ -295,15 +295,17 @@ def confirmed(bundle, model, folder):
     check(ranked == sorted(ranked, reverse=True) and sum(ranked) == report["data"]["gallery"], "roles and size of the gallery differ")
     check(manifest["pooling"] == report["model"].get("pooling"), f"pooling {manifest['pooling']} is not the report's")
     net = Model(model, report, manifest)
-    clean, attacked = ([pixels(n, files[n]) for n in names] for names in (manifest["images"], manifest["attacked"]))
-    in_files, jpeg, inputs = suite.get("space") == "file", suite.get("jpeg"), attacked
-    if in_files:  # attacked files have their own sizes
-        read = manifest["decoded" if jpeg else "attacked"]
-        photographs, inputs = ([pixels(n, files[n]) for n in manifest["photographs"]], [prepared(opened(files[n]), net.pre) for n in read])
-        check(len(photographs) == len(inputs) == len(attacked), "photographs or attacked files are missing, or there are others")
+    clean, attacked = [pixels(n, files[n]) for n in manifest["images"]], manifest["attacked"]
+    in_files, jpeg = suite.get("space") == "file", suite.get("jpeg")
+    if in_files:  # attacked files have their own sizes, and together may not fit into memory
+        photographs, read = manifest["photographs"], manifest["decoded" if jpeg else "attacked"]
+        check(len(photographs) == len(read) == len(attacked), "photographs or attacked files are missing, or there are others")
+        inputs = [prepared(opened(files[n]), net.pre) for n in read]
+    else:
+        inputs = [pixels(n, files[n]) for n in attacked]
     if jpeg:  # embeddings of the files as Pillow decodes them
         check(len(manifest["written"]) == len(attacked), "JPEG files are missing, or there are others")
-        by_pillow = net.points([prepared(opened(files[n]), net.pre) for n in (w or a for w, a in zip(manifest["written"], manifest["attacked"]))])
+        by_pillow = net.points([prepared(opened(files[n]), net.pre) for n in (w or a for w, a in zip(manifest["written"], attacked))])
         decisions, otherwise, largest = 0, [], 0
     judge = Judge(report, manifest, net.points(clean))
     exact = object.__new__(type(judge))
@@ -312,11 +314,12 @@ def confirmed(bundle, model, folder):
     for item, name, image in zip(items, manifest["images"], clean) if photos and net.pre["interpolation"] in RESIZED else ():
         if not name.endswith(".npy"):  # deeper images are
             compared += same_image(photos / item["file"], image, net.pre, prepared)
-    for at, (outcome, x, z, mask) in enumerate(zip(outcomes, attacked, net.points(inputs), masks)):
+    for at, (outcome, x, z, mask) in enumerate(zip(outcomes, inputs, net.points(inputs), masks)):
         name, query, *targets = f"{outcome['attack']} of {outcome['query']}", *(index[i] for i in [outcome["query"], *outcome["targets"]])
-        before = photographs[at] if in_files else clean[query]
+        before = clean[query]
         if in_files:
-            check(np.array_equal(prepared(opened(files[manifest["photographs"][at]]), net.pre), clean[query]), f"{name}: another photograph")
+            x, before = (pixels(names[at], files[names[at]]) for names in (attacked, photographs))
+            check(np.array_equal(prepared(opened(files[photographs[at]]), net.pre), clean[query]), f"{name}: another photograph")
             if photos:
                 same_image(photos / items[query]["file"], before, net.pre)
         check(x.shape == before.shape, f"{name}: the attacked image has another size than the clean one")
