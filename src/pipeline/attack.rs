@@ -6,6 +6,7 @@ use super::embed::{Embedded, SurrogateModel};
 use super::examples::Collector;
 use super::open::Subject;
 use super::photographs::Photographs;
+use super::plan::saved;
 use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
 use crate::progress::{Announcement, Mode, Phase, Position, span};
@@ -171,9 +172,11 @@ impl Attacks<'_> {
                 collector.see(&work.context.gallery, outcome, evidence);
             }
             attacked.as_ref().map_or(Ok(()), |files| files.write(outcome, evidence))
-        })?;
+        })
+        .map_err(|e| saved(e, journal))?;
         if let Some(attacked) = &attacked {
-            attacked.finish(&outcomes, &work.context.gallery, work.dataset, work.plan.form)?;
+            let listed = attacked.finish(&outcomes, &work.context.gallery, work.dataset, work.plan.form);
+            listed.map_err(|e| saved(e, journal))?;
         }
         Ok(outcomes)
     }

@@ -153,6 +153,22 @@ fn a_report_may_lie_beside_its_files() {
     assert_eq!(names, ["ES", "QA+", "attacked.csv", "attacked.run", "r.json"]);
 }
 
+/// If the list of the files can't be written, no trial is lost, and the error says how to continue.
+#[test]
+fn an_audit_without_its_list_can_be_continued() {
+    let folder = stage();
+    let flags = "-o r.json --attacked-out out --max-queries 3";
+    audit(&folder, flags).ended(0);
+    std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
+    folder.write("out/attacked.csv/in-the-way", "");
+    let err = audit(&folder, &format!("{flags} --resume")).ended(1).err;
+    let said = ["can't write out/attacked.csv", "All trials are done and saved in r.json.journal"];
+    says(&one_line(&err), &said);
+    std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
+    audit(&folder, &format!("{flags} --resume")).ended(0);
+    assert_eq!(listed(&folder, "out/attacked.csv").len(), 6);
+}
+
 /// A JPEG file of each query, measured from the file as it is read again, here from the folder.
 #[test]
 fn jpeg_files_are_measured_as_they_are_read_again() {
