@@ -36,12 +36,12 @@ fn reports_that_were_changed_get_no_evidence() {
         says(&one_line(&ran.err), &[why]);
         assert!(!dir.join("e.zip").exists());
     };
-    refused(2, "the report and its command line differ in eps: 0.75 and 0.3", &|report| {
+    refused(2, "the report and its command line differ in eps: 0.75 and 0.3", &|report: &mut Value| {
         report["suite"]["eps"] = json!(0.75)
     });
-    refused(2, "differ in seed: 9 and 0", &|report| report["seed"] = json!(9));
-    refused(2, "differ in steps: 3 and 2", &|report| report["suite"]["steps"] = json!(3));
-    refused(12, "ends differently from the report: loss_last ", &|report| {
+    refused(2, "differ in seed: 9 and 0", &|report: &mut Value| report["seed"] = json!(9));
+    refused(2, "differ in steps: 3 and 2", &|report: &mut Value| report["suite"]["steps"] = json!(3));
+    refused(12, "ends differently from the report: loss_last ", &|report: &mut Value| {
         report["outcomes"][0]["loss_last"] = json!(9.5)
     });
     run(&dir, words("report r.json --bundle e.zip")).ended(0);
