@@ -106,8 +106,9 @@ impl Attacks<'_> {
         let outcomes = finished(outcomes)?;
         // Trials of an earlier process that are shown, or lack their file, run again, with the same result.
         let again = recorder.missing(&work, &outcomes);
-        self.each(&again, &mut |_, outcome, evidence| recorder.show(&work, outcome, evidence))?;
-        recorder.finish(&work, &outcomes)?;
+        self.each(&again, &mut |_, outcome, evidence| recorder.show(&work, outcome, evidence))
+            .and_then(|()| recorder.finish(&work, &outcomes))
+            .map_err(|e| saved(e, recorder.journal))?;
         Ok(outcomes)
     }
 

@@ -34,6 +34,7 @@ mod embed_lacking;
 mod embeddings;
 mod engines;
 mod every_command;
+mod evidence;
 mod evidence_memory;
 mod extension;
 mod file_space;

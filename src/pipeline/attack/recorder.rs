@@ -44,7 +44,7 @@ impl Recorder<'_> {
             n => request.progress.note(&format!("{n} of {trials} trials are done already")),
         }
         if let Some(files) = &self.attacked {
-            files.claim(run)?;
+            files.claim(run, request.run.resume)?;
         }
         Ok(done)
     }
