@@ -4,6 +4,7 @@
 use crate::common::models::{self, Weights, free, grey, small, value};
 use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};
 use crate::long_runs::{ended_by, interrupted, send, slow_to_load, started};
+use audit::data::embedded::Embedded;
 use audit::shards::journal::Journal;
 use onnx_grad::Graph;
 use onnx_grad::graph::Node;
@@ -101,6 +102,12 @@ fn a_report_names_no_code_and_no_file_to_write() {
     says(&bundled.err, &["libevil.so", "not loaded", "ORT_DYLIB_PATH"]);
     let new: Vec<String> = dir.names().into_iter().filter(|name| !before.contains(name)).collect();
     assert_eq!(new, ["e.zip"]);
+    // A model that needs more than is free could not be bundled: who makes the evidence states another limit.
+    run(&dir, words("report r.json --bundle m.zip --memory 1B")).ended(3);
+    assert!(!dir.join("m.zip").exists());
+    run(&dir, words("report r.json --bundle m.zip --memory 1G")).ended(0);
+    assert!(dir.join("m.zip").exists());
+    run(&dir, words("report r.json --memory 1G")).ended(2);
     // Nor do the commands that a page advises to paste.
     run(&dir, words("report r.json -o r.html")).ended(0);
     let page = dir.text("r.html").replace("<span class=\"flag\">", "").replace("</span>", "");
@@ -203,6 +210,14 @@ fn cached_embeddings_are_of_the_same_parts_of_files() {
     dir.write("coco.json", boxes(12));
     audit("-q --cache kept -o first.json").ended(0);
     run(&dir, words("embed model.onnx --data coco.json -q -o g.parquet")).ended(0);
+    // Earlier versions saved no part: whether it is another is unknown, and the refusal doesn't say that it
+    // is.
+    let mut saved = Embedded::read(&dir.join("g.parquet")).unwrap();
+    assert!(saved.images.iter().all(|image| image.part.is_some()));
+    saved.images.iter_mut().for_each(|image| image.part = None);
+    saved.write(&dir.join("earlier.parquet")).unwrap();
+    let told = audit("-q --gallery-cache earlier.parquet").ended(2).err;
+    says(&told, &["doesn't say which part of its file `data/class00/00.png#0` is", "Remove the file"]);
     dir.write("coco.json", boxes(6));
     audit("-q --cache kept -o second.json").ended(0);
     audit("-q -o own.json").ended(0);

@@ -11,7 +11,7 @@ const FLAGS: [&str; 7] = ["model.onnx", "--suite", "suite.yaml", "--data", "data
 const LONG: &str = "--steps=100000";
 const SHORT: &str = "--steps=2";
 
-pub fn stage() -> Temp {
+fn stage() -> Temp {
     let dir = models::stage(6, 5);
     dir.write("suite.yaml", "form: published\nattacks: [QA-, ES]\n");
     dir
@@ -115,7 +115,7 @@ fn quiet_and_plain() {
 }
 
 /// On a terminal, from `script`. Returns everything that it shows.
-pub fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> String {
+fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> String {
     let program = program(dir.path());
     let line = format!("{:?} {}", program.get_program(), [&FLAGS[..], args].concat().join(" "));
     let mut script = Command::new("script");
@@ -129,7 +129,7 @@ pub fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> S
 }
 
 /// Whether a text sets a colour: ESC [ 3x m, ESC [ 38;...m.
-pub fn coloured(text: &str) -> bool {
+fn coloured(text: &str) -> bool {
     text.split("\u{1b}[").skip(1).any(|rest| {
         let code: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == ';').collect();
         rest[code.len()..].starts_with('m')
@@ -161,6 +161,9 @@ fn a_report_is_coloured_on_a_terminal_only() {
     says(&shown, &["\u{1b}[33mwarning [few-queries]", "\u{1b}[2mQA-", "\u{1b}[32mgate passed"]);
     let shown = on_a_terminal(&dir, &[("NO_COLOR", "1")], &gate);
     assert!(!coloured(&shown) && shown.contains("warning [few-queries]"), "{shown}");
+    // Terminals that only print, such as those in editors, get no escape sequence.
+    let shown = on_a_terminal(&dir, &[("TERM", "dumb")], &gate);
+    assert!(shown.contains("gate passed") && !shown.contains('\u{1b}'), "{shown:?}");
 }
 
 #[test]
@@ -281,12 +284,13 @@ fn every_command_has_a_manual_page() {
     let main = plain(&page(&[]));
     assert!(main.contains(".TH audit 1") && main.contains("Examples"), "{main}");
     for (name, flags) in commands() {
-        let text = plain(&page(&[&name]));
+        let roff = page(&[&name]);
+        let text = plain(&roff);
         says(&text, &[&format!(".TH audit-{name} 1")]);
         says(&main, &[&format!("audit-{name}")]);
         assert!(flags.iter().all(|f| text.contains(f.as_str())), "{name}: {text}");
         assert!(name != "run" || flags.iter().all(|f| main.contains(f.as_str())), "{main}");
-        dir.write("page.1", page(&[&name]));
+        dir.write("page.1", roff);
         // If groff is installed: it has no complaints.
         let mut groff = Command::new("groff");
         if let Ok(done) = groff.args(["-man", "-Tutf8", "-ww", "page.1"]).current_dir(dir.path()).output() {
