@@ -2,7 +2,7 @@
 //! embeddings, models that take one image at a time, and integer kernels. The files of `tests/reported` are
 //! made after reports of exporters' users.
 
-use crate::common::models::{DIM, SIDE, Weights, grey, small, subgraph, trunk, trunk_weights};
+use crate::common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights};
 use crate::common::{Ran, Rng, Temp, finding, one_line, program, ran, run, says, warning, words};
 use audit::data::{Dataset, Preparation};
 use onnx_grad::Graph;
@@ -168,41 +168,6 @@ fn a_sampled_latent_is_refused_by_every_command_which_name_its_mean() {
 }
 
 #[test]
-#[ignore = "slow"]
-fn other_random_operators_are_refused_alike() {
-    let add = || Node::new("Add", &["e", "n"], "embedding");
-    let half = |weights: Weights| weights.floats("half", &[], &[0.5]);
-    let scaled = |op: &str, inputs: &[&str]| {
-        vec![Node::new(op, inputs, "u"), Node::new("Mul", &["u", "half"], "n"), add()]
-    };
-    let shape: Attr = vec![1i64, DIM].into();
-    let mut uniform = scaled("RandomUniform", &[]);
-    uniform[0].attrs.insert("shape".into(), shape);
-    let mut masked = vec![Node::new("Sigmoid", &["e"], "p"), Node::new("Bernoulli", &["p"], "n")];
-    masked.push(Node::new("Mul", &["e", "n"], "embedding"));
-    for (operator, nodes) in [
-        ("RandomUniformLike", scaled("RandomUniformLike", &["e"])),
-        ("RandomUniform", uniform),
-        ("Bernoulli", masked),
-    ] {
-        let stage = Stage::grey(&behind(nodes, half(Weights::new(1))));
-        stage.refused(&["drawn at random", operator, "--output e"]);
-    }
-    // Within a branch that may be taken.
-    let branch = |nodes: Vec<Node>| subgraph(nodes, vec![], &["r"]);
-    let noise = vec![Node::new("RandomNormalLike", &["e"], "n"), Node::new("Add", &["e", "n"], "r")];
-    let none = vec![Node::new("Identity", &["e"], "r")];
-    let choice = Node::new("If", &["bright"], "embedding");
-    let nodes = vec![
-        Node::new("ReduceMean", &["image"], "mean").with("keepdims", 0i64),
-        Node::new("Greater", &["mean", "half"], "bright"),
-        choice.with("then_branch", branch(noise)).with("else_branch", branch(none)),
-    ];
-    let stage = Stage::grey(&behind(nodes, half(Weights::new(1))));
-    stage.refused(&["drawn at random", "RandomNormalLike \"n\"", "--output e"]);
-}
-
-#[test]
 fn batch_normalisation_in_training_mode_is_refused_as_before() {
     let stage = Stage::reported("trainbn");
     for (name, done) in stage.commands(&[]) {
@@ -353,6 +318,10 @@ fn a_batch_that_must_be_stated_is_asked_for_in_plain_words() {
         let said = output(&done);
         assert_eq!(done.code, Some(3), "{name}: {said}");
         says(&said, &[if name == "inspect" { "embedding [2, 8]" } else { "Reshape" }, "--batch N"]);
+        if name == "grad" {
+            says(&said, &["a batch of 8"]);
+            assert_eq!(said.matches("model.onnx").count(), 1, "{said}");
+        }
         plain(name, &said);
     }
     stage.taken(&["--batch", "2"]);

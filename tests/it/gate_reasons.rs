@@ -74,6 +74,13 @@ fn a_number_that_the_model_lost_fails_and_a_new_one_warns() {
     says(&told, &["  FAIL  robust_r1  not measured: it was left out by --strong-sample off"]);
     let told = judged(&dir, [&with, &without], &[], 0);
     says(&told, &["  warn  robust_r1  3.1 at 77/255, and the baseline has none: its drop was not checked"]);
+    // So it is for every number.
+    let mut without_ars = report(0.5);
+    without_ars.scores.ars = None;
+    judged(&dir, [&without, &without_ars], &[], 0);
+    let told = judged(&dir, [&without_ars, &without], &[], 10);
+    says(&told, &["  FAIL  ars        not measured"]);
+    judged(&dir, [&without_ars, &without_ars], &[], 0);
 
     // No attacked query is correct, so that there is no ε50.
     let base = laddered(30, 2.0);
