@@ -448,6 +448,20 @@ const LEAST_SAMPLE: usize = 32;
 mod tests {
     use super::*;
 
+    /// Every image is a query.
+    fn amount(images: usize) -> Amount {
+        Amount {
+            images,
+            queries: images,
+            parts: 1,
+            may_shorten: true,
+            checked: false,
+            first: 8,
+            tried: 0,
+            ranking: 0.0,
+        }
+    }
+
     /// A suite of `ars` attacks each query 8 × 32 steps, and the strong search takes as long again: 512
     /// steps. At 0.01 s a step a query takes 5.12 s, 100 queries 512 s.
     #[test]
@@ -456,16 +470,7 @@ mod tests {
         let (_, plan) = suite.plan(28, 0).unwrap();
         let speed =
             Speed { room: Room { workers: 1, batch: 1 }, embed_s: 0.001, step_s: 0.01, photograph_s: 0.0 };
-        let amount = Amount {
-            images: 1000,
-            queries: 1000,
-            parts: 1,
-            may_shorten: true,
-            checked: false,
-            first: 8,
-            tried: 0,
-            ranking: 0.0,
-        };
+        let amount = amount(1000);
         let outlook = |max_queries| {
             let suite = Suite { max_queries, ..suite.clone() };
             Outlook::of(speed, amount, false, &suite, &plan, Some(StrongSample::Off))
@@ -555,18 +560,16 @@ mod tests {
         let room = Room { workers: 1, batch: 8 };
         let speed = Speed { room, embed_s: 0.01, step_s: 0.03, photograph_s: 0.0 };
         // 34 steps of 0.03 s for each of 40 queries: 41 s. A forward pass of 8 images takes 0.08 s.
-        let of = |correct, withstand, usual| {
-            let forecast = Forecast {
-                queries: 40,
-                correct,
-                sample: correct.min(16),
-                eps: 1.0 / 255.0,
-                withstand,
-                usual: [usual; 2],
-                most: [10_000; 2],
-            };
-            foreseen(&forecast, speed, &plan)
+        let forecast = |correct: usize, withstand, usual| Forecast {
+            queries: 40,
+            correct,
+            sample: correct.min(16),
+            eps: 1.0 / 255.0,
+            withstand,
+            usual: [usual; 2],
+            most: [10_000; 2],
         };
+        let of = |correct, withstand, usual| foreseen(&forecast(correct, withstand, usual), speed, &plan);
         assert_eq!(of(38, 0, 500).text, None, "the first plan holds");
         let text = "plan: 11 of 40 queries are correct without an attack. By gradients at these, a change of 1/255 is enough for all of them: \
                     the attacks take about 16 s, at most 14 min";
@@ -584,15 +587,7 @@ mod tests {
         );
         // Photographs whose resize takes as long as the model's step.
         let photographs = Speed { photograph_s: 0.03, ..speed };
-        let forecast = Forecast {
-            queries: 40,
-            correct: 40,
-            sample: 16,
-            eps: 0.0,
-            withstand: 0,
-            usual: [100, 600],
-            most: [100, 600],
-        };
+        let forecast = Forecast { usual: [100, 600], most: [100, 600], ..forecast(40, 0, 0) };
         let seconds = foreseen(&forecast, photographs, &plan).event["seconds"].as_f64().unwrap();
         assert_eq!(seconds, 8.0 + 6.0);
     }
@@ -603,16 +598,7 @@ mod tests {
         let (_, plan) = suite.plan(28, 0).unwrap();
         let speed =
             Speed { room: Room { workers: 1, batch: 1 }, embed_s: 1e-5, step_s: 3e-5, photograph_s: 0.0 };
-        let amount = Amount {
-            images: 100,
-            queries: 100,
-            parts: 1,
-            may_shorten: true,
-            checked: true,
-            first: 8,
-            tried: 0,
-            ranking: 0.0,
-        };
+        let amount = Amount { checked: true, ..amount(100) };
         let outlook = Outlook::of(speed, amount, false, &suite, &plan, None);
         assert_eq!(outlook.text(), None);
         assert_eq!(outlook.announcement().event["event"], "plan");

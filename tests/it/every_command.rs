@@ -2,7 +2,7 @@
 //! embeddings, models that take one image at a time, and integer kernels. The files of `tests/reported` are
 //! made after reports of exporters' users.
 
-use crate::common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights};
+use crate::common::models::{DIM, SIDE, Weights, before, grey, small, trunk, trunk_weights};
 use crate::common::{Ran, Rng, Temp, finding, one_line, program, ran, run, says, warning, words};
 use audit::data::{Dataset, Preparation};
 use onnx_grad::Graph;
@@ -122,11 +122,6 @@ fn plain(name: &str, said: &str) {
     for raw in ["onnxruntime_src", "Status Message", "Non-zero status", "onnxruntime::"] {
         assert!(!said.contains(raw), "{name}: {raw:?} in {said}");
     }
-}
-
-/// The smallest model with more nodes behind it, which compute `embedding` from `e`.
-fn behind(nodes: Vec<Node>, weights: Weights) -> Graph {
-    grey([trunk("image", "e", ""), nodes].concat(), trunk_weights(weights, "", 1))
 }
 
 /// An input of integers, with a Cast inside.
@@ -250,7 +245,7 @@ fn other_operators_that_mix_images_are_told_alike() {
         Node::new("MatMul", &["share", "e"], "embedding"),
     ];
     for (nodes, node) in [(softmax, "Softmax \"share\""), (attention, "MatMul \"between\"")] {
-        let stage = Stage::grey(&behind(nodes, Weights::new(1)));
+        let stage = Stage::grey(&before(nodes, Weights::new(1)));
         stage.refused(&["images of a batch change each other's embeddings", node, "--batch 1"]);
         stage.taken(&["--batch", "1"]);
     }

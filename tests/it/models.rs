@@ -1,7 +1,9 @@
 //! Kinds of model: each is audited unchanged (the check at load compares with the untouched file), or refused
 //! if its gradient can't be right.
 
-use crate::common::models::{Bench, DIM, SIDE, Weights, free, grey, small, trunk, trunk_weights, value};
+use crate::common::models::{
+    Bench, DIM, SIDE, Weights, before, free, grey, small, trunk, trunk_weights, value,
+};
 use crate::common::{CPU, Rng, Temp, audit, load_runtime, says, warning, words};
 use audit::Exit;
 use audit::model::card::{self, Axes, Card, Channels};
@@ -423,14 +425,13 @@ fn a_gradient_that_misses_a_part_is_not_audited() {
 
 #[test]
 fn flat_operators_that_hardly_matter_are_reported() {
-    let mut nodes = trunk("image", "e", "");
-    nodes.extend([
+    let nodes = vec![
         Node::new("ReduceMean", &["image", "all"], "mean").with("keepdims", 1i64),
         Node::new("Flatten", &["mean"], "light"),
         Node::new("Floor", &["light"], "bright"),
         Node::new("Add", &["e", "bright"], "embedding"),
-    ]);
-    let graph = grey(nodes, trunk_weights(Weights::new(1).ints("all", &[1, 2, 3]), "", 1));
+    ];
+    let graph = before(nodes, Weights::new(1).ints("all", &[1, 2, 3]));
     let report = audited(&graph, 1, &[]);
     says(&warning(&report, "flat-operators"), &["Floor \"bright\""]);
 }
