@@ -494,12 +494,7 @@ fn an_export_reads_back_as_the_same_data_set() {
 /// With a shorter side of 1000, an image of 4 x 4000 becomes 1000 x 1,000,000 pixels.
 #[test]
 fn an_image_that_would_be_resized_beyond_all_bounds_is_refused() {
-    let temp = Temp::new();
-    let path = temp.join("data/a/long.png");
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    image::GrayImage::new(4000, 4).save(&path).unwrap();
-    let prep = Preparation { resize: Some(Resize::Shorter(1000)), ..Preparation::new(1, 28, 28) };
-    let data = Dataset::open(&temp.join("data"), None, None).unwrap();
-    let error = data.pixels(0, &prep).unwrap_err();
-    says(&error.message, &["long.png", "4 x 4000", "resized to 1000 x 1000000", "200 million"]);
+    let prep = Preparation { resize: Some(Resize::Shorter(1000)), ..prep(1, 28, 28) };
+    let error = prepared(&png(image::GrayImage::new(4000, 4)), &prep).unwrap_err();
+    says(&error.message, &["image.png", "4 x 4000", "resized to 1000 x 1000000", "200 million"]);
 }
