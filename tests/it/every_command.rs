@@ -91,24 +91,19 @@ impl Stage {
         said.collect()
     }
 
-    /// The doctor's finding of a check: its severity and text.
-    fn found(&self, check: &str, more: &[&str]) -> (String, String) {
-        self.read("severity", check, more)
-    }
-
-    /// The state of the doctor's `check` (passed, failed, not checked), and its text.
-    fn state(&self, check: &str, more: &[&str]) -> (String, String) {
-        self.read("state", check, more)
-    }
-
-    fn read(&self, key: &str, check: &str, more: &[&str]) -> (String, String) {
+    /// The doctor's report. [`taken`](Self::taken) leaves one too, in `doctor.json`.
+    fn doctor(&self, more: &[&str]) -> Json {
         let line = "doctor model.onnx --suite ars --data data --max-queries 2 --steps 2 --only eight-bit -q \
                     -o doctor.json";
         run(&self.0, [&words(line), more].concat());
-        let json = self.0.json("doctor.json");
-        let text = |key: &str| finding(&json, check)[key].as_str().unwrap().to_string();
-        (text(key), text("found"))
+        self.0.json("doctor.json")
     }
+}
+
+/// The state (passed, failed, not checked) or severity of a check in the doctor's report, and its text.
+fn found(doctor: &Json, check: &str, key: &str) -> (String, String) {
+    let text = |key: &str| finding(doctor, check)[key].as_str().unwrap().to_string();
+    (text(key), text("found"))
 }
 
 /// The output, on one line.
@@ -133,9 +128,10 @@ fn an_input_of_integers_is_taken_by_every_command() {
             assert!(said.contains("uint8"), "{command}: {said}");
         }
     }
+    let doctor = stage.0.json("doctor.json");
     for check in ["parity", "gradient"] {
-        let (state, found) = stage.state(check, &[]);
-        assert_eq!(state, "passed", "{check}: {found}");
+        let (state, text) = found(&doctor, check, "state");
+        assert_eq!(state, "passed", "{check}: {text}");
     }
 }
 
@@ -185,10 +181,12 @@ fn a_sequence_that_is_split_is_taken_by_every_command() {
 fn batch_normalisation_of_old_files_has_one_mean_for_each_channel() {
     let stage = Stage::reported("spatial0_zoo");
     stage.taken(&[]);
-    for (check, state) in [("parity", "passed"), ("gradient", "passed"), ("runtime-optimiser", "not-checked")]
+    let doctor = stage.0.json("doctor.json");
+    for (check, expected) in
+        [("parity", "passed"), ("gradient", "passed"), ("runtime-optimiser", "not-checked")]
     {
-        let (found, text) = stage.state(check, &[]);
-        assert_eq!(found, state, "{check}: {text}");
+        let (state, text) = found(&doctor, check, "state");
+        assert_eq!(state, expected, "{check}: {text}");
     }
     let path = stage.0.join("model.onnx");
     let mut graph = Graph::decode_as_is(std::fs::read(&path).unwrap().into(), &path).unwrap();
@@ -213,19 +211,20 @@ fn images_that_change_each_others_embeddings_are_told_first() {
     {
         let stage = Stage::reported(name);
         stage.refused(&["images of a batch change each other's embeddings", node, "--batch 1"]);
-        let (severity, found) = stage.found("batch-dependence", &[]);
-        assert_eq!(severity, "error", "{found}");
+        let doctor = stage.doctor(&[]);
+        let (severity, text) = found(&doctor, "batch-dependence", "severity");
+        assert_eq!(severity, "error", "{text}");
         for check in ["parity", "batch-size", "gradient"] {
-            let (state, found) = stage.state(check, &[]);
-            assert_eq!(state, "not-checked", "{check}: {found}");
+            let (state, text) = found(&doctor, check, "state");
+            assert_eq!(state, "not-checked", "{check}: {text}");
         }
         // The deviation of one image from its own mean is zero.
         if name != "mixbatch2" {
             stage.taken(&["--batch", "1"]);
         }
-        let (severity, found) = stage.found("batch-dependence", &["--batch", "1"]);
-        assert_eq!(severity, "warning", "{found}");
-        says(&found, &["one image at a time", node]);
+        let (severity, text) = found(&stage.doctor(&["--batch", "1"]), "batch-dependence", "severity");
+        assert_eq!(severity, "warning", "{text}");
+        says(&text, &["one image at a time", node]);
     }
 }
 
@@ -253,9 +252,9 @@ fn other_operators_that_mix_images_are_told_alike() {
     let mixed = "images of a batch change each other's embeddings";
     stage.refused(&[mixed, "DynamicQuantizeLinear", "--batch 1"]);
     stage.taken(&["--batch", "1"]);
-    let (severity, found) = stage.found("batch-dependence", &["--batch", "1"]);
-    assert_eq!(severity, "warning", "{found}");
-    says(&found, &["one image at a time", "DynamicQuantizeLinear"]);
+    let (severity, text) = found(&stage.0.json("doctor.json"), "batch-dependence", "severity");
+    assert_eq!(severity, "warning", "{text}");
+    says(&text, &["one image at a time", "DynamicQuantizeLinear"]);
 }
 
 /// The smallest model with its last layer as written by onnxruntime.quantization.quantize_dynamic.
@@ -298,7 +297,7 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
         }
         let done = run(&stage.0, words(&format!("{QUICK} -q -o report.json"))).ended(0);
         says(&done.out, &["[batch-size]", "one image at a time"]);
-        says(&stage.found("batch-size", &[]).1, &["one image at a time"]);
+        says(&found(&stage.0.json("doctor.json"), "batch-size", "state").1, &["one image at a time"]);
     }
 }
 
@@ -391,7 +390,7 @@ fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
         found.push(said);
         // Without a backward pass, this program uses integer kernels too.
         run(&stage.0, words(&format!("{QUICK} --gradient estimate --no-cache"))).ended(0);
-        let (severity, parity) = stage.found("parity", &[]);
+        let (severity, parity) = self::found(&stage.doctor(&[]), "parity", "severity");
         assert_eq!(severity, if integers { "info" } else { "ok" }, "{parity}");
     }
     // ONNX Runtime runs both forms bit for bit alike.
