@@ -158,6 +158,11 @@ pub fn saved(mut error: Error, journal: &mut Option<Journal>) -> Error {
     if let Some(journal) = journal {
         let path = journal.path().display().to_string();
         let what = match error.exit {
+            // A corrupted image's embedding that isn't finite would end the same command again.
+            Exit::Untrusted => {
+                journal.done();
+                return error;
+            }
             // It may be the file, which no second try will write either.
             Exit::Internal => journal.saved(&format!(
                 "makes the report. To write another file: --journal {path} --resume -o OTHER"

@@ -5,7 +5,7 @@ use crate::common::golden::Golden;
 use crate::common::{benign, outcome, shared};
 use audit::judge::score::{Basis, ars, ers, resistance, score};
 use audit::record::{Form, Measures, Outcome, ScoreName};
-use audit::space::benign::nmi;
+use audit::space::clustering::nmi;
 use audit::space::{Gallery, Metric};
 use audit::threat::term::terms_of;
 use audit::threat::{OBJECTIVES, Objective, Query};

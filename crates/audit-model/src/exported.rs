@@ -57,15 +57,12 @@ pub fn card_beside(model: &Path) -> Result<Option<Card>> {
     Ok(None)
 }
 
-/// The file of a model that is named by it or by its folder. Errors (exit code 2): the folder has no model,
-/// or several.
-pub fn file_of(path: &Path) -> Result<PathBuf> {
-    if path.is_dir() { model_in(path) } else { Ok(path.to_path_buf()) }
-}
-
-/// The model in a folder: `model.onnx`, the only .onnx file, or one of these in its folder `onnx`. Errors
-/// (exit code 2): there is none, or several.
-fn model_in(folder: &Path) -> Result<PathBuf> {
+/// The file of a model that is named by it or by its folder: `model.onnx` there, the only .onnx file, or one
+/// of these in its folder `onnx`. Errors (exit code 2): the folder has no model, or several.
+pub fn file_of(folder: &Path) -> Result<PathBuf> {
+    if !folder.is_dir() {
+        return Ok(folder.to_path_buf());
+    }
     let mut all = Vec::new();
     for place in [folder.to_path_buf(), folder.join("onnx")] {
         let mut found = list(&place);

@@ -66,7 +66,6 @@ pub struct Softened {
     /// graph is the one that is differentiated: ONNX Runtime has folded constants and may have replaced
     /// operators.
     pub nodes: Vec<String>,
-    /// SHA-256 of the backward graph.
     pub(super) graph: [u8; 32],
     workers: Vec<Worker>,
 }

@@ -127,8 +127,9 @@ impl Corrupting<'_> {
         for (chunk, queries) in queries.chunks(at_once).enumerate() {
             let images = queries.par_iter().map(|&q| self.corrupted(q)).collect::<Result<Vec<_>>>()?.concat();
             let mut points = model.embed(&images)?.into_raw_vec_and_offset().0;
-            points.chunks_mut(dim).for_each(|point| metric.place(point));
-            for (&query, points) in queries.iter().zip(points.chunks(of_query * dim)) {
+            for (&query, points) in queries.iter().zip(points.chunks_mut(of_query * dim)) {
+                self.check(query, points)?;
+                points.chunks_mut(dim).for_each(|point| metric.place(point));
                 found.extend(self.judged(query, points)?);
             }
             phase.set(((chunk * at_once + queries.len()) * of_query) as u64, None);
@@ -136,6 +137,20 @@ impl Corrupting<'_> {
         }
         phase.finish();
         Ok(found)
+    }
+
+    /// Refuses embeddings [corruptions · strengths, D] of a query that are not finite (exit code 12): they
+    /// have no rank.
+    fn check(&self, query: usize, embeddings: &[f32]) -> Result<()> {
+        let mut all = embeddings.chunks(self.gallery.dim());
+        let Some(bad) = all.position(|one| one.iter().any(|v| !v.is_finite())) else { return Ok(()) };
+        Err(Error::untrusted(format!(
+            "{} at strength {} of query `{}`: the model's embedding is not finite, so that nothing can be ranked. Check the model's \
+             arithmetic on such an image, or leave this corruption out of the suite",
+            self.corruptions[bad / STRENGTHS].name,
+            bad % STRENGTHS + 1,
+            self.gallery.ids[query]
+        )))
     }
 
     /// The ranks of one query from its `points` [corruptions · strengths, D].

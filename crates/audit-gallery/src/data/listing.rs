@@ -1,7 +1,7 @@
 //! Code that layouts with list files share: reading lists, and making a [`Dataset`] of their rows.
 
 use super::folder::Contents;
-use super::{Dataset, Item, Origin, Part, Role, Split};
+use super::{Dataset, Item, Origin, Part, Role, Split, Stored};
 use audit_base::error::shortened;
 use audit_base::{Error, Result, files};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -203,16 +203,11 @@ impl Display for SourceLine<'_> {
     }
 }
 
-/// An image in a list.
-#[derive(Default)]
 pub struct ListedImage {
     /// Unique name.
     pub id: String,
-    /// Name of the class.
     pub class: String,
-    /// Path of the file.
     pub path: PathBuf,
-    /// The part of the file.
     pub part: Part,
     /// See [`Item::camera`].
     pub camera: Option<u32>,
@@ -220,6 +215,14 @@ pub struct ListedImage {
     pub role: Role,
     /// See [`Item::group`].
     pub group: Option<String>,
+}
+
+impl ListedImage {
+    /// A whole file without camera and group, which is a query and in the gallery.
+    pub fn new(id: impl Into<String>, class: impl Into<String>, path: PathBuf) -> ListedImage {
+        let (id, class, part, role) = (id.into(), class.into(), Part::Whole, Role::Both);
+        ListedImage { id, class, path, part, camera: None, role, group: None }
+    }
 }
 
 /// The names in a folder, or why it can't be listed. A folder that is missing has none.
@@ -320,14 +323,14 @@ impl Listing {
             .map(|(place, ListedImage { id, class, path, part, camera, role, group })| Item {
                 id,
                 class: classes[&class],
-                origin: Origin::Listed {
+                origin: Origin::File(Stored {
                     path,
                     part,
                     camera,
                     role,
                     group: group.map(Into::into),
-                    place: place.into(),
-                },
+                    place: Some(place.into()),
+                }),
             })
             .collect();
         // Independent of the order of rows, because ties are broken by an item's index.

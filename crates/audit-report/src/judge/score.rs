@@ -293,7 +293,8 @@ mod tests {
             attack: attack.into(),
             query: format!("q{query}"),
             targets: vec!["t".into()],
-            steps: 32,
+            shift: 0.8,
+            shift_before_last: 0.6,
             before,
             after,
             ..Outcome::default()

@@ -3,7 +3,7 @@
 
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};
-use super::share::wilson;
+use super::share::{wilson, with_width};
 use crate::facts::{DODGE, Facts, IMPERSONATE};
 use crate::record::{
     Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
@@ -19,6 +19,13 @@ fn spread(
     of: impl Fn(&Accuracy) -> f64,
 ) -> Option<(f64, f64)> {
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
+}
+
+/// The 95 % interval of an EER in [0, 1]. An EER lies between both error rates at any distance: if there are
+/// no errors, the rate of the kind of pair of which there are fewer bounds it, and so if all are errors.
+fn of_eer(eer: f64, [genuine, impostor]: [usize; 2], resamples: &[Accuracy]) -> Option<(f64, f64)> {
+    let resampled = spread([genuine, impostor], resamples, |a| 100.0 * a.eer);
+    with_width(eer, genuine.min(impostor), resampled)
 }
 
 /// Verification of a gallery's pairs without an attack, at the false accept rate of `acceptance` or at
@@ -41,7 +48,16 @@ pub fn clean(
     let resamples = distances.resample(at, RESAMPLES, seed);
     let counts = distances.counts();
     let [genuine, impostor] = counts;
-    let per_cent = |of: fn(&Accuracy) -> f64| spread(counts, &resamples, move |a| 100.0 * of(a));
+    // At a stated threshold these are shares of independent decisions; a false accept rate sets the threshold
+    // anew in each resample.
+    let stated = |share: f64, n: usize| {
+        let hits = (share * n as f64).round() as usize;
+        unless_few(n, Some(wilson(hits, n)))
+    };
+    let (far_interval, tar_interval) = match at {
+        At::Threshold(_) => (stated(found.far, impostor), stated(found.tar, genuine)),
+        At::Far(_) => (None, with_width(found.tar, genuine, spread(counts, &resamples, |a| 100.0 * a.tar))),
+    };
     Some(Verification {
         threshold,
         threshold_interval: matches!(at, At::Far(_))
@@ -51,10 +67,11 @@ pub fn clean(
         genuine,
         impostor,
         far: 100.0 * found.far,
+        far_interval,
         tar: 100.0 * found.tar,
-        tar_interval: per_cent(|a| a.tar),
+        tar_interval,
         eer: 100.0 * found.eer,
-        eer_interval: per_cent(|a| a.eer),
+        eer_interval: of_eer(found.eer, counts, &resamples),
         folds: of_folds(folds(gallery, pairs)),
         attacked: Vec::new(),
         groups: Vec::new(),
@@ -102,7 +119,7 @@ fn attacked_pairs(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u6
             genuine,
             impostor,
             eer: 100.0 * found.eer,
-            eer_interval: spread([genuine, impostor], &resamples, |a| 100.0 * a.eer),
+            eer_interval: of_eer(found.eer, [genuine, impostor], &resamples),
             tar: far.filter(|far| pairs.resolves(*far)).map(|_| 100.0 * found.tar),
         })
     };

@@ -243,6 +243,10 @@ fn a_papers_tables_have_its_numbers_beside_those_here() {
     assert!(words.contains("--lambda 3") && !words.contains("9.5"), "{words}");
     // The paper's numbers don't apply to another attack.
     assert!(plan.methods.iter().all(|m| m.rows.is_empty()));
+    other.audit = "--suite=panum-fgsm".into();
+    let plan = Plan::read(&other).unwrap().plan;
+    assert!(plan.methods.iter().all(|m| m.rows.is_empty()));
+    assert_eq!(plan.audit.matches("--suite").count(), 1, "{}", plan.audit);
     let (page, _) = run_with("panum-tables", &["triplet γ 0.5"]);
     assert!(page.contains("| model | | R@1 | mAP@R | NN R@1 | NN mAP@R |"), "{page}");
     assert!(

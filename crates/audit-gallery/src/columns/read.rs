@@ -1,158 +1,21 @@
-//! Parquet tables of named columns: galleries are read, trials are written.
-//!
-//! Columns are read one by one and in pieces, so that a large gallery is in memory once, as its numbers.
+//! Reading Parquet tables, column by column and in pieces.
 
+use super::bytes::{Bytes, BytesColumn, RowGroups};
 use audit_base::{Error, Result, files, guard};
 use ndarray::Array2;
-use parquet::basic::{Compression, ConvertedType, Type};
+use parquet::basic::{ConvertedType, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
+use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
-use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::{ColumnPath, SchemaDescriptor};
-use std::collections::VecDeque;
-use std::fmt;
+use parquet::schema::types::SchemaDescriptor;
 use std::fs::File;
-use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Rows read at a time.
 const PIECE: usize = 4096;
-
-/// The values of a column, one per row; `None` if missing.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Column<'a> {
-    /// Text.
-    Text(Vec<Option<String>>),
-    /// A list of texts, never missing.
-    Texts(Vec<Vec<String>>),
-    /// Whole numbers.
-    Whole(Vec<Option<i64>>),
-    /// Numbers in double precision.
-    Double(Vec<Option<f64>>),
-    /// Numbers in single precision.
-    Single(Vec<Option<f32>>),
-    /// Lists of numbers, concatenated, never missing; and the length of each list, at least 1.
-    Vectors(&'a [f32], usize),
-}
-
-impl Column<'_> {
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        match self {
-            Column::Text(values) => values.len(),
-            Column::Texts(values) => values.len(),
-            Column::Whole(values) => values.len(),
-            Column::Double(values) => values.len(),
-            Column::Single(values) => values.len(),
-            Column::Vectors(values, length) => values.len() / length,
-        }
-    }
-
-    /// Declaration in a Parquet schema.
-    fn declared(&self, name: &str) -> String {
-        match self {
-            Column::Text(_) => format!("OPTIONAL BYTE_ARRAY {name} (STRING);"),
-            Column::Texts(_) => format!(
-                "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED BYTE_ARRAY element (STRING); }} }}"
-            ),
-            Column::Whole(_) => format!("OPTIONAL INT64 {name};"),
-            Column::Double(_) => format!("OPTIONAL DOUBLE {name};"),
-            Column::Single(_) => format!("OPTIONAL FLOAT {name};"),
-            Column::Vectors(..) => format!(
-                "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED FLOAT element; }} }}"
-            ),
-        }
-    }
-
-    fn write(&self, to: &mut SerializedColumnWriter) -> parquet::errors::Result<()> {
-        fn optional<T: DataType, V>(
-            to: &mut SerializedColumnWriter,
-            values: &[Option<V>],
-            of: impl Fn(&V) -> T::T,
-        ) -> parquet::errors::Result<()> {
-            let levels: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
-            let values: Vec<T::T> = values.iter().flatten().map(of).collect();
-            to.typed::<T>().write_batch(&values, Some(&levels), None).map(drop)
-        }
-        let bytes = |text: &String| ByteArray::from(text.as_str());
-        match self {
-            Column::Text(values) => optional::<ByteArrayType, _>(to, values, bytes),
-            Column::Whole(values) => optional::<Int64Type, _>(to, values, |v| *v),
-            Column::Double(values) => optional::<DoubleType, _>(to, values, |v| *v),
-            Column::Single(values) => optional::<FloatType, _>(to, values, |v| *v),
-            Column::Texts(lists) => {
-                // Levels as the format defines them: an empty list has a level, but no value.
-                let (mut defined, mut repeated) = (Vec::new(), Vec::new());
-                for list in lists {
-                    defined.extend(if list.is_empty() { vec![0] } else { vec![1; list.len()] });
-                    repeated.extend((0..list.len().max(1)).map(|at| i16::from(at > 0)));
-                }
-                let values: Vec<ByteArray> = lists.iter().flatten().map(bytes).collect();
-                to.typed::<ByteArrayType>().write_batch(&values, Some(&defined), Some(&repeated)).map(drop)
-            }
-            Column::Vectors(values, length) => {
-                let repeated: Vec<i16> = (0..values.len()).map(|at| i16::from(at % length > 0)).collect();
-                let defined = vec![1; values.len()];
-                to.typed::<FloatType>().write_batch(values, Some(&defined), Some(&repeated)).map(drop)
-            }
-        }
-    }
-}
-
-/// A Parquet file of `columns`, which must have equally many rows; `name` is the name of the schema.
-pub fn write<'a>(name: &str, columns: &[(&'a str, Column<'a>)]) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    write_in_groups(&mut bytes, name, &[], std::iter::once(columns.to_vec()))?;
-    Ok(bytes)
-}
-
-/// Writes a Parquet file one group of rows at a time, so that the table need not be in memory twice. Every
-/// group has the same columns. `notes`: key → text about the whole file.
-pub fn write_in_groups<'a>(
-    to: &'a mut (dyn Write + Send),
-    name: &str,
-    notes: &[(&str, String)],
-    groups: impl Iterator<Item = Vec<(&'a str, Column<'a>)>>,
-) -> Result<()> {
-    let mut groups = groups.peekable();
-    let written = move || -> parquet::errors::Result<()> {
-        let first = groups.peek().map_or(&[][..], Vec::as_slice);
-        let declared: String = first.iter().map(|(name, column)| column.declared(name)).collect();
-        let schema = Arc::new(parse_message_type(&format!("message {name} {{ {declared} }}"))?);
-        let notes = notes.iter().map(|(key, text)| KeyValue::new(key.to_string(), text.clone())).collect();
-        let mut properties = WriterProperties::builder()
-            .set_created_by(concat!("audit version ", env!("CARGO_PKG_VERSION")).into())
-            .set_key_value_metadata(Some(notes).filter(|notes: &Vec<KeyValue>| !notes.is_empty()))
-            .set_compression(Compression::SNAPPY);
-        // Values of embeddings hardly ever repeat, and compression doesn't shorten them.
-        for (name, _) in first.iter().filter(|(_, column)| matches!(column, Column::Vectors(..))) {
-            let path = ColumnPath::new([name, "list", "element"].map(str::to_owned).to_vec());
-            properties = properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_compression(path, Compression::UNCOMPRESSED);
-        }
-        let mut file = SerializedFileWriter::new(to, schema, Arc::new(properties.build()))?;
-        for columns in groups {
-            let mut rows = file.next_row_group()?;
-            for (_, column) in &columns {
-                if let Some(mut to) = rows.next_column()? {
-                    column.write(&mut to)?;
-                    to.close()?;
-                }
-            }
-            rows.close()?;
-        }
-        file.close().map(drop)
-    };
-    written().map_err(|e| Error::internal(format!("writing Parquet: {e}")))
-}
 
 /// A Parquet file opened for reading.
 pub struct ParquetTable {
@@ -179,7 +42,7 @@ impl ParquetTable {
         schema.root_schema().get_fields().iter().map(|field| field.name()).collect()
     }
 
-    /// The text that [`write_in_groups`] wrote under this key.
+    /// The text that [`super::write_in_groups`] wrote under this key.
     pub fn note(&self, key: &str) -> Option<&str> {
         let notes = self.file.metadata().file_metadata().key_value_metadata()?;
         notes.iter().find(|note| note.key == key)?.value.as_deref()
@@ -208,7 +71,7 @@ impl ParquetTable {
     }
 
     /// The values of a column of bytes in one row group.
-    fn bytes(&self, name: &str, group: usize) -> Result<Vec<Option<Bytes>>> {
+    pub(super) fn bytes(&self, name: &str, group: usize) -> Result<Vec<Option<Bytes>>> {
         let mut out = Vec::new();
         self.pieces(name, group..group + 1, |reader| match reader {
             ColumnReader::ByteArrayColumnReader(reader) => {
@@ -371,7 +234,6 @@ impl ParquetTable {
         }
     }
 
-    /// Appends lists.
     fn lists<T: DataType>(
         &self,
         name: &str,
@@ -440,107 +302,6 @@ fn is_named(schema: &SchemaDescriptor, leaf: usize, name: &str) -> bool {
     schema.get_column_root(leaf).name() == name || schema.column(leaf).path().string() == name
 }
 
-/// A column of bytes in a file. A row group is decoded when one of its rows is read.
-pub struct BytesColumn {
-    path: PathBuf,
-    name: String,
-    about: &'static str,
-    /// Number of rows up to the end of each row group.
-    ends: Vec<usize>,
-    cache: Arc<RowGroups>,
-}
-
-impl BytesColumn {
-    /// Name in the file.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    /// The value in a row, counted from 0. Errors (exit code 2): it is empty, or the file can't be read any
-    /// more.
-    pub fn value(&self, row: usize) -> Result<Bytes> {
-        let group = self.ends.partition_point(|end| *end <= row);
-        let first = group.checked_sub(1).map_or(0, |before| self.ends[before]);
-        // The file is opened for each row group: a data set may have more files than a program may hold open.
-        let values = self.cache.get((&self.path, group), || {
-            ParquetTable::open(&self.path, self.about)?.bytes(&self.name, group)
-        })?;
-        values.get(row - first).cloned().flatten().ok_or_else(|| {
-            let (path, name) = (self.path.display(), &self.name);
-            Error::usage(format!("{path}, row {}: column `{name}` is empty", row + 1))
-        })
-    }
-}
-
-impl fmt::Debug for BytesColumn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.name, self.path.display())
-    }
-}
-
-/// Cache of a data set's decoded row groups: images are mostly read in order.
-pub struct RowGroups {
-    /// The most recently used group first.
-    groups: Mutex<VecDeque<RowGroup>>,
-    /// Maximum size of several cached groups, in bytes.
-    most: usize,
-}
-
-impl Default for RowGroups {
-    fn default() -> Self {
-        RowGroups { groups: Mutex::default(), most: 1 << 30 }
-    }
-}
-
-struct RowGroup {
-    path: PathBuf,
-    group: usize,
-    values: Arc<Vec<Option<Bytes>>>,
-    size: usize,
-}
-
-impl RowGroups {
-    /// The values of a row group; `read` decodes it if it isn't cached. Only one is decoded at a time:
-    /// several could exceed any memory.
-    fn get(
-        &self,
-        (path, group): (&Path, usize),
-        read: impl FnOnce() -> Result<Vec<Option<Bytes>>>,
-    ) -> Result<Arc<Vec<Option<Bytes>>>> {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = groups.iter().position(|entry| entry.group == group && entry.path == path);
-        let first = match index.and_then(|at| groups.remove(at)) {
-            Some(index) => index,
-            None => {
-                let values = Arc::new(read()?);
-                let size = values.iter().flatten().map(|bytes| bytes.as_ref().len()).sum();
-                RowGroup { path: path.to_path_buf(), group, values, size }
-            }
-        };
-        let values = first.values.clone();
-        groups.push_front(first);
-        while groups.len() > 1 && groups.iter().map(|entry| entry.size).sum::<usize>() > self.most {
-            groups.pop_back();
-        }
-        Ok(values)
-    }
-}
-
-/// Bytes of a table. Copies share them.
-#[derive(Clone, Debug)]
-pub struct Bytes(ByteArray);
-
-impl AsRef<[u8]> for Bytes {
-    fn as_ref(&self) -> &[u8] {
-        self.0.data()
-    }
-}
-
 /// The result of `read`, or an error if it panics: the library trusts some values of a damaged file.
 fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> parquet::errors::Result<T> {
     guard::quietly(read).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".into())))
@@ -560,30 +321,5 @@ fn message(reason: &ParquetError) -> String {
     match reason {
         ParquetError::General(what) | ParquetError::EOF(what) => what.clone(),
         other => other.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Room for two groups of 4 bytes. The least recently used group is dropped first; a group larger than
-    /// the room is cached alone.
-    #[test]
-    fn row_groups_are_kept_while_there_is_room() {
-        let cache = RowGroups { groups: Mutex::default(), most: 8 };
-        let read = |path: &str, group: usize, size: usize| {
-            let mut decoded = false;
-            let values = cache.get((Path::new(path), group), || {
-                decoded = true;
-                Ok(vec![Some(Bytes(ByteArray::from(vec![group as u8; size]))), None])
-            });
-            assert_eq!(values.unwrap()[0].as_ref().unwrap().as_ref(), vec![group as u8; size]);
-            decoded
-        };
-        assert!(read("a", 0, 4) && read("a", 1, 4) && !read("a", 0, 4));
-        assert!(read("b", 0, 4) && !read("a", 0, 4), "another file's group is another group");
-        assert!(read("a", 1, 4), "it was used the longest ago");
-        assert!(read("a", 2, 9) && !read("a", 2, 9) && read("a", 0, 4));
     }
 }
