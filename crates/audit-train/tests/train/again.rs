@@ -1,21 +1,15 @@
 //! Runs that meet files of an earlier one: unfinished, still running, on other images; and what a run leaves.
 
-#[path = "../../../tests/common/words.rs"]
-mod words;
-
+use crate::words::words;
+use crate::{characters, restate, runtime_folder};
 use audit::Exit;
 use audit::data::{Dataset, Preparation};
 use audit_train::checkpoint::{self, RunState};
-use audit_train::cli::Cli;
 use audit_train::log::{self, Ending, LogLine};
-use audit_train::net::{Backbone, Net};
-use audit_train::run;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tch::Device;
 use tempfile::TempDir;
-use words::words;
 
 /// A folder with generated characters, and the command line of a short training on them.
 struct Stage {
@@ -34,9 +28,7 @@ impl Stage {
     }
 
     fn train(&self, more: &str) -> audit::Result<String> {
-        let line = format!("{} {more}", self.line);
-        let cli = Cli::parse_words([&["audit-train", "-q", "--threads", "1"], &words(&line)[..]].concat());
-        run(&cli.unwrap_or_else(|e| panic!("{e}")).run)
+        crate::train(&format!("{} {more}", self.line))
     }
 
     /// Checks that a run is refused, and that it changes no file.
@@ -65,13 +57,6 @@ impl Stage {
     }
 }
 
-/// The folder of generated images.
-fn characters(folder: &Path, classes: usize) -> String {
-    let path = folder.join(format!("images{classes}"));
-    Dataset::generated(5, classes, 8).export(&path, &Preparation::new(1, 28, 28)).unwrap();
-    path.display().to_string()
-}
-
 #[test]
 fn an_unfinished_run_is_not_replaced() {
     let stage = Stage::new();
@@ -86,11 +71,7 @@ fn an_unfinished_run_is_not_replaced() {
     assert!(stage.read("onnx") == whole);
     // Nothing is lost with a checkpoint from before the first batch.
     let path = stage.checkpoint();
-    let saved = checkpoint::load(&path).unwrap();
-    let mut net = Net::new(Backbone::find("c2f1").unwrap(), saved.settings.dim, 0, Device::Cpu);
-    saved.fill(&mut net, &path).unwrap();
-    let adam = saved.adam(&net, saved.settings.weight_decay, &path).unwrap();
-    checkpoint::save(&path, &saved.settings, &RunState::default(), &net, &adam).unwrap();
+    restate(&path, |state| *state = RunState::default());
     fs::remove_file(stage.out.with_extension("jsonl")).unwrap();
     stage.train("").unwrap();
     let lines = log::read(&stage.out.with_extension("jsonl")).unwrap();
@@ -226,9 +207,7 @@ fn a_training_with_ers_leaves_nothing_in_the_users_cache() {
     let stage = Stage::new();
     let cache = stage.folder.path().join("cache");
     fs::create_dir(&cache).unwrap();
-    let runtime = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
-    let set_up = std::env::var_os("ORT_DYLIB_PATH").is_none() && runtime.is_dir();
-    let lib = if set_up { format!("--ort-lib {runtime:?}") } else { String::new() };
+    let lib = runtime_folder().map_or(String::new(), |runtime| format!("--ort-lib {runtime:?}"));
     let line = format!("-q --threads 1 {} --ers-every 1 --ers-queries 6 {lib}", stage.line);
     let mut program = Command::new(env!("CARGO_BIN_EXE_audit-train"));
     let ended = program.args(words(&line)).env("XDG_CACHE_HOME", &cache).output().unwrap();

@@ -1,8 +1,7 @@
 //! Compares the trainer with the papers. Expected values are closed forms, or a few lines of plain arithmetic
 //! here.
 
-mod batch;
-
+use crate::batch::{Batch, recipe};
 use audit_train::defence::collapse::{Side, counts_clean_anchors, objective};
 use audit_train::defence::{adml, number};
 use audit_train::dice::Dice;
@@ -10,7 +9,6 @@ use audit_train::loss::{distance, same_class};
 use audit_train::net::{Norms, normalize};
 use audit_train::sampler::{self, Anchors, Triplets, scheduled, scheduled_as_released};
 use audit_train::settings::{AdmlTarget, Reading, References};
-use batch::{Batch, recipe};
 use tch::{Kind, Tensor};
 
 /// Rows of unit length.

@@ -1,6 +1,6 @@
 //! docs/reference-training.md follows from the program.
 
-#[path = "../examples/training_reference.rs"]
+#[path = "../../examples/training_reference.rs"]
 mod training_reference;
 
 #[test]

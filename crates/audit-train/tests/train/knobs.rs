@@ -1,10 +1,9 @@
 //! Options of a training besides the papers' defaults. Expected values are closed forms, or plain arithmetic
 //! in double precision here.
 
-mod batch;
-#[path = "../../../tests/common/words.rs"]
-mod words;
-
+use crate::batch::{Batch, recipe};
+use crate::words::words;
+use crate::{rows as epochs, runtime_folder};
 use audit::data::{Dataset, Preparation};
 use audit_train::checkpoint::{self, RunState};
 use audit_train::cli::Cli;
@@ -14,18 +13,15 @@ use audit_train::dice::Dice;
 use audit_train::images::{Crop, LabelledImages};
 use audit_train::log::{self, LogLine};
 use audit_train::loss::{LOSSES, Labelled, Loss, numbers};
-use audit_train::monitor::{EpochRow, measure};
+use audit_train::monitor::measure;
 use audit_train::net::{Backbone, Net, Norms, normalize};
 use audit_train::optimiser::Adam;
 use audit_train::published::PUBLISHED;
 use audit_train::recipe::{TargetHardness, target_hardness};
 use audit_train::sampler::{Anchors, Triplets};
 use audit_train::settings::{Loader, Reading, TopRank};
-use batch::{Batch, recipe};
 use clap::Parser;
-use std::path::{Path, PathBuf};
 use tch::{Device, Kind, Tensor};
-use words::words;
 
 type Rows = Vec<Vec<f64>>;
 
@@ -524,17 +520,6 @@ fn distances_within_and_between_classes() {
     close(found.within, within, "within");
     close(found.between, between, "between");
     close(found.entanglement, within / between, "entanglement");
-}
-
-/// The folder of `cargo xtask setup`'s runtime; `None` if the environment names another, or setup hasn't run.
-fn runtime_folder() -> Option<PathBuf> {
-    let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
-    (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
-}
-
-fn epochs(path: &Path) -> Vec<EpochRow> {
-    let row = |line| if let LogLine::Epoch(row) = line { Some(row) } else { None };
-    log::read(path).unwrap().into_iter().filter_map(row).collect()
 }
 
 #[test]

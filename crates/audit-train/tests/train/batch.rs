@@ -1,7 +1,5 @@
 //! One batch through a method, without a training around it.
 
-#![allow(dead_code, reason = "not every test file needs all of it")]
-
 use audit_train::cli::Cli;
 use audit_train::defaults;
 use audit_train::defence::{Defence, Memory, Step, Update};

@@ -1,12 +1,11 @@
 //! docs/tutorials/harden.md, run from its own text with this package's program. It also needs `audit`, which
 //! cargo doesn't build for the tests of this package: if it isn't beside the trainer, the test is skipped
 //! with a message.
-#![cfg(unix)]
 
-#[path = "../../../tests/common/tutorial.rs"]
+#[path = "../../../../tests/common/tutorial.rs"]
 mod tutorial;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 #[test]
 fn harden_your_model_and_compare() {
@@ -17,13 +16,13 @@ fn harden_your_model_and_compare() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let runtime = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime").canonicalize().ok();
+    let runtime = crate::runtime_folder().map(|folder| folder.canonicalize().unwrap());
     let page = checkout.join("docs/tutorials/harden.md");
     let place = tutorial::Place {
         checkout: &checkout,
         folder: dir.path(),
         programs: &[trainer],
-        runtime: runtime.filter(|_| std::env::var_os("ORT_DYLIB_PATH").is_none()),
+        runtime,
         instead: &[],
     };
     tutorial::run(&page, &place);
