@@ -106,6 +106,17 @@ fn what_is_no_data_set_is_refused_with_the_next_step() {
     insta::assert_snapshot!(folder.told());
 }
 
+/// If folders of a split lie where classes are expected, the images that no model was trained on are named.
+#[test]
+fn of_train_and_val_the_latter_is_suggested() {
+    let folder = Temp::new();
+    for part in ["train", "val"] {
+        folder.write(format!("{part}/cat/image.png"), b"");
+    }
+    let error = Dataset::open(&folder, None, None).unwrap_err().message;
+    assert!(error.ends_with(&format!("--data {}", folder.join("val").display())), "{error}");
+}
+
 #[test]
 fn eight_bit_pixels_of_the_right_size_are_untouched() {
     let values: Vec<u8> = (0..=255).collect();

@@ -45,6 +45,9 @@ fn open(root: &Path) -> Result<Dataset> {
             "{shown} holds no images{only}. Expected is {ABOUT}; images without classes lie in PATH itself"
         )));
     }
+    // If images for training lie beside, these are the ones to audit on.
+    let held_out = top.folders.iter().find(|(name, _)| HELD_OUT.contains(&name.to_lowercase().as_str()));
+    let held_out = held_out.map(|(_, folder)| folder.clone());
     let source = shown.to_string();
     let mut dataset = Dataset { source, ..Dataset::default() };
     for (class, folder) in top.folders {
@@ -53,8 +56,9 @@ fn open(root: &Path) -> Result<Dataset> {
         if inside.images.is_empty() {
             return Err(match inside.folders.first() {
                 Some(_) => Error::usage(format!(
-                    "{shown} holds folders instead of images. Expected is {ABOUT}. If the classes lie in {shown}, \
-                     give that as PATH"
+                    "{shown} holds folders instead of images. Expected is {ABOUT}. If these folders are the classes, \
+                     name the folder that holds them: --data {}",
+                    held_out.as_ref().unwrap_or(&folder).display()
                 )),
                 None => Error::empty(format!(
                     "class folder {shown} holds no images ({}){}. Remove the folder or add images",
@@ -81,6 +85,9 @@ fn open(root: &Path) -> Result<Dataset> {
     }
     Ok(dataset)
 }
+
+/// Names of folders that hold the images a model wasn't trained on.
+const HELD_OUT: [&str; 4] = ["test", "val", "valid", "validation"];
 
 /// Folder of metadata in archives made on a Mac.
 const ARCHIVED: &str = "__MACOSX";
