@@ -3,6 +3,7 @@
 
 use crate::choice::Choice;
 use crate::data::{BUILTIN_SEED, Dataset};
+use crate::error::shortened;
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Follow, Inspection, Look, STAGES, Taken, inspect};
 use crate::pipeline::cost::{Amount, Outlook, Speed, range, seconds};
@@ -74,6 +75,9 @@ pub struct Findings {
     pub problem: Option<String>,
     /// What to do.
     pub next: Vec<String>,
+    /// Whether values are quantised on the way to the embedding.
+    #[serde(skip)]
+    quantised: bool,
     #[serde(skip)]
     exit: Option<Exit>,
 }
@@ -253,7 +257,7 @@ fn findings(
         let card =
             assumed.then(|| "state how images are prepared, in a card: --write-card drafts one".to_string());
         next.extend(match (&found.look, &found.before) {
-            (Look::Classifier(_), Some(row)) => vec![audit(row)],
+            (Look::Classifier(_), Some(row)) => vec![audit(row), own.into()],
             (Look::Classifier(_), None) => found.look.instead().map(String::from).into_iter().collect(),
             (Look::Short(_), Some(row)) => {
                 let scores = format!("if its values are class scores: {}", audit(row));
@@ -279,6 +283,7 @@ fn findings(
         fixed_batch: info.and_then(|i| i.fixed_batch),
         one_at_a_time: info.and_then(|i| i.alone.clone()),
         precision: found.precision.name().into(),
+        quantised: info.is_some_and(|i| i.quantised()),
         operators: operators
             .map(|(op, n)| OperatorCount { name: op.clone(), nodes: *n, gradient: class(op).into() })
             .collect(),
@@ -369,7 +374,11 @@ impl Findings {
             lines.push(("embedding", format!("`{}`, {} values: {}", visible_name(&e.name), e.dim, e.why)));
         }
         lines.extend(self.preprocessing.iter().map(|p| ("images", p.clone())));
-        lines.push(("precision", self.precision.clone()));
+        let quantised = ", quantised; its gradient is the one without the rounding (straight-through)";
+        lines.push((
+            "precision",
+            format!("{}{}", self.precision, if self.quantised { quantised } else { "" }),
+        ));
         if !self.operators.is_empty() {
             lines.push(("operators", self.operators_in_words()));
         }
@@ -413,10 +422,10 @@ impl Findings {
             (Some(_), _) if !without.is_empty() => format!("; without a gradient: {}", without.join(", ")),
             (Some(_), _) if self.exit == Some(Exit::Model) => "; the gradient can't be formed".into(),
             (_, 0) => "; each has its gradient".into(),
-            (_, n) => format!("; each has its gradient, but {n} nodes round or are flat: {}", {
-                let some: Vec<&str> = self.no_derivative.iter().take(3).map(String::as_str).collect();
-                some.join(", ")
-            }),
+            (_, n) => format!(
+                "; each has its gradient, but {n} nodes round or are flat: {}",
+                shortened(&self.no_derivative, 3)
+            ),
         };
         format!("{nodes} nodes of {} kinds: {}{more}{gradient}", self.operators.len(), some.join(", "))
     }
