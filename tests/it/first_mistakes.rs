@@ -114,6 +114,22 @@ fn boxes_of_one_grid_are_no_tokens() {
     says(scores["text"].as_str().unwrap(), &["a detector: the 85 values of the output output0"]);
 }
 
+/// A folder where a photograph is expected.
+#[test]
+fn a_folder_of_photographs_is_attacked_by_an_audit() {
+    let dir = Temp::new();
+    std::fs::create_dir(dir.join("photos")).unwrap();
+    let model = bundled_path("plain.onnx");
+    let refused = run(&dir, words(&format!("attack {model:?} photos -o x.png -q"))).ended(2).err;
+    says(
+        &one_line(&refused),
+        &[
+            "photos is a folder, and audit attack changes one photograph",
+            "--data photos --space file --attacked-out FOLDER",
+        ],
+    );
+}
+
 /// Words of other tools: clap would suggest --journal for --json, and --quiet for --query.
 #[test]
 fn words_of_other_tools_lead_to_those_of_audit() {
