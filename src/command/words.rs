@@ -158,9 +158,10 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
             // A flag of audits that this command doesn't have.
             let (audit, name) = (Cli::command(), words.first()?.to_str()?);
             let command = audit.find_subcommand(name)?;
-            let known = audit
-                .get_arguments()
-                .any(|arg| arg.get_long().is_some_and(|long| flag == format!("--{long}")));
+            let known = audit.get_arguments().any(|arg| {
+                let short = arg.get_short().is_some_and(|short| flag == format!("-{short}"));
+                short || arg.get_long().is_some_and(|long| flag == format!("--{long}"))
+            });
             known.then(|| {
                 let name = command.get_name();
                 Error::usage(format!("audit {name} doesn't have {flag}, a flag of `audit MODEL`. Leave it out; `audit {name} --help` lists its flags"))

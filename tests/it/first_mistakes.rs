@@ -142,6 +142,10 @@ fn words_of_other_tools_lead_to_those_of_audit() {
         ),
         ("m.onnx --device cpu", "unknown flag --device; use --ep cuda or --ep cpu"),
         (
+            "report r.json -q",
+            "audit report doesn't have -q, a flag of `audit MODEL`. Leave it out; `audit report --help` lists its flags",
+        ),
+        (
             "eval m.onnx",
             "there is no command eval. `audit m.onnx --data FOLDER` audits the model; `audit --help` lists the commands",
         ),
