@@ -355,6 +355,8 @@ fn what_cannot_be_decided_is_refused() {
     ] {
         folder.note(&run(&folder, suite, flags).unwrap_err().message);
     }
+    // The rate that is advised is written like the one that was stated.
+    says(&folder.told(), &["such as --threshold far=0.002, or"]);
     let wrong = crate::common::run(&folder, words("model.onnx --suite faces --threshold 0.3")).ended(2);
     folder.note(&wrong.err);
     insta::assert_snapshot!(folder.told());

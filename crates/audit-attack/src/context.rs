@@ -94,9 +94,12 @@ fn threshold(gallery: &Gallery, pairs: &Pairs, acceptance: Acceptance) -> Result
         return Ok(distances.threshold(far));
     }
     let (found, least) = (distances.counts()[1], (1.0 / far - 1e-9).ceil());
+    // A rate of two digits that two pairs make.
+    let larger = 2.0 / found.max(4) as f64;
+    let digits = 10f64.powi(1 - larger.log10().floor() as i32);
+    let larger = (larger * digits).round() / digits;
     Err(Error::usage(format!(
         "threshold {acceptance}: {found} impostor pairs are too few to measure a false accept rate of {far}; it takes {least}. Give more pairs, take a \
-                 larger rate, such as --threshold far={:.1e}, or state the threshold: --threshold cosine=…",
-        2.0 / found.max(4) as f64
+                 larger rate, such as --threshold far={larger}, or state the threshold: --threshold cosine=…"
     )))
 }
