@@ -136,7 +136,7 @@ fn likeliest<'f>(graph: &Graph, candidates: &'f [Found]) -> Vec<&'f Found> {
     let sources: HashSet<&str> = candidates.iter().flat_map(|found| sources_of(graph, &found.name)).collect();
     let mut all: Vec<&Found> = candidates.iter().rev().collect();
     all.sort_by_cached_key(|found| {
-        let dim = match found.reading {
+        let dim: i64 = match found.reading {
             Reading::Vector => found.shape.iter().product(),
             Reading::Places(_, kept) => found.shape[kept],
         };
