@@ -21,6 +21,20 @@ fn spread(
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
 }
 
+/// The 95 % intervals of TAR and of EER, in per cent. If all resamples agree, as they do if every pair is
+/// decided correctly, the bootstrap has no width: then Wilson's interval of the share takes its place, for EER
+/// the mean of those of both kinds of pairs.
+fn intervals(found: &Accuracy, resamples: &[Accuracy], counts: [usize; 2]) -> [Option<(f64, f64)>; 2] {
+    let share = |share: f64, n: usize| wilson((share * n as f64).round() as usize, n);
+    let [genuine, impostor] = counts.map(|n| share(found.eer, n));
+    let eer = (0.5 * (genuine.0 + impostor.0), 0.5 * (genuine.1 + impostor.1));
+    let of = |number: fn(&Accuracy) -> f64, alike: (f64, f64)| {
+        let resampled = spread(counts, resamples, |a| 100.0 * number(a));
+        resampled.map(|(low, high)| if low == high { alike } else { (low, high) })
+    };
+    [of(|a| a.tar, share(found.tar, counts[0])), of(|a| a.eer, eer)]
+}
+
 /// Verification of a gallery's pairs without an attack, at the false accept rate of `acceptance` or at
 /// `threshold`. `group_of` has the groups of the pairs that will be attacked. `None` if one kind of pair is
 /// missing.
@@ -41,7 +55,7 @@ pub fn clean(
     let resamples = distances.resample(at, RESAMPLES, seed);
     let counts = distances.counts();
     let [genuine, impostor] = counts;
-    let per_cent = |of: fn(&Accuracy) -> f64| spread(counts, &resamples, move |a| 100.0 * of(a));
+    let [tar_interval, eer_interval] = intervals(&found, &resamples, counts);
     Some(Verification {
         threshold,
         threshold_interval: matches!(at, At::Far(_))
@@ -52,9 +66,9 @@ pub fn clean(
         impostor,
         far: 100.0 * found.far,
         tar: 100.0 * found.tar,
-        tar_interval: per_cent(|a| a.tar),
+        tar_interval,
         eer: 100.0 * found.eer,
-        eer_interval: per_cent(|a| a.eer),
+        eer_interval,
         folds: of_folds(folds(gallery, pairs)),
         attacked: Vec::new(),
         groups: Vec::new(),
@@ -97,12 +111,13 @@ fn attacked_pairs(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u6
         let [genuine, impostor] = pairs.counts();
         let attacks = [(dodged, &DODGE), (impersonated, &IMPERSONATE)];
         let resamples = pairs.resample(at, RESAMPLES, seed);
+        let [_, eer_interval] = intervals(&found, &resamples, [genuine, impostor]);
         Some(AttackedPairs {
             attacks: attacks.iter().filter(|(made, _)| *made).map(|(_, o)| o.code.to_string()).collect(),
             genuine,
             impostor,
             eer: 100.0 * found.eer,
-            eer_interval: spread([genuine, impostor], &resamples, |a| 100.0 * a.eer),
+            eer_interval,
             tar: far.filter(|far| pairs.resolves(*far)).map(|_| 100.0 * found.tar),
         })
     };
@@ -133,4 +148,23 @@ fn groups(outcomes: &[Outcome], group_of: &BTreeMap<String, BTreeMap<String, Str
         }
     };
     found.into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 38 genuine and 262 impostor pairs, all decided correctly, are no proof that no pair is decided wrongly.
+    #[test]
+    fn pairs_that_all_agree_have_intervals_with_a_width() {
+        let pairs = Distances::new(vec![0.1; 38], vec![0.9; 262]);
+        let at = At::Threshold(0.5);
+        let found = pairs.accuracy(at).unwrap();
+        assert_eq!((found.tar, found.eer), (1.0, 0.0));
+        let of = |counts| intervals(&found, &pairs.resample(at, RESAMPLES, 0), counts);
+        let [tar, eer] = of(pairs.counts()).map(Option::unwrap);
+        assert!((tar.0 - 90.8).abs() < 0.05 && tar.1 == 100.0, "{tar:?}");
+        assert!(eer.0 == 0.0 && (eer.1 - 5.3).abs() < 0.05, "{eer:?}");
+        assert_eq!(of([9, 262]), [None, None], "below ten pairs there is none");
+    }
 }

@@ -107,13 +107,14 @@ pub struct Verification {
     /// Share of the genuine pairs that are accepted without an attack: TAR at this FAR.
     pub tar: f64,
     /// 95 % interval of `tar`, by bootstrap over pairs; a threshold from a false accept rate is computed anew
-    /// in each resample.
+    /// in each resample. Wilson's interval if all resamples agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tar_interval: Option<(f64, f64)>,
     /// The equal error rate without an attack: the mean of FAR and of the share of genuine pairs that are
     /// refused, at the distance where they differ least.
     pub eer: f64,
-    /// 95 % interval of `eer`, by bootstrap over pairs.
+    /// 95 % interval of `eer`, by bootstrap over pairs. If all resamples agree, the mean of Wilson's intervals
+    /// for both kinds of pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eer_interval: Option<(f64, f64)>,
     /// Accuracy without an attack by the folds of the list; absent if it names none.
@@ -153,7 +154,8 @@ pub struct AttackedPairs {
     pub impostor: usize,
     /// The equal error rate of these pairs.
     pub eer: f64,
-    /// 95 % interval of `eer`, by bootstrap over pairs.
+    /// 95 % interval of `eer`, by bootstrap over pairs. If all resamples agree, the mean of Wilson's intervals
+    /// for both kinds of pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eer_interval: Option<(f64, f64)>,
     /// Share of the genuine pairs that are accepted at the threshold that has the requested false accept rate
