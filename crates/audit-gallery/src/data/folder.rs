@@ -89,10 +89,10 @@ fn open(root: &Path) -> Result<Dataset> {
 /// Names of folders that hold the images a model wasn't trained on.
 const HELD_OUT: [&str; 4] = ["test", "val", "valid", "validation"];
 
-/// Folder of metadata in archives made on a Mac.
-const ARCHIVED: &str = "__MACOSX";
+/// What systems write beside images: metadata in archives made on a Mac, thumbnails and settings of Windows.
+const SYSTEM: [&str; 3] = ["__MACOSX", "Thumbs.db", "desktop.ini"];
 
-/// Contents of a folder, sorted by name, without hidden entries.
+/// Contents of a folder, sorted by name, without hidden entries and those of systems.
 pub struct Contents {
     pub folders: Vec<(String, PathBuf)>,
     pub images: Vec<(String, PathBuf)>,
@@ -107,7 +107,7 @@ impl Contents {
         for entry in std::fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().unwrap_or_default();
-            if name.as_encoded_bytes().starts_with(b".") || name == ARCHIVED {
+            if name.as_encoded_bytes().starts_with(b".") || SYSTEM.iter().any(|own| name == *own) {
                 continue;
             }
             let is_image = Format::by_extension(&path).is_some_and(Format::is_read);
