@@ -370,7 +370,7 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
     let cotangent = ArrayView2::from_shape((batch, model.info.dim), &case.gy).map_err(|e| e.to_string())?;
     let (e, g) = model.gradient(&case.pixels, cotangent).map_err(text)?;
     let soft = softened(&model, &case.pixels, cotangent, &g)?;
-    let quantised = model.info.notes.iter().any(|n| n.straight_through);
+    let quantised = model.graphs.straight_through();
     let half = model.info.precision != DType::F32;
     let y = if half {
         // The file's output may be in half precision. It is computed here instead.
@@ -397,7 +397,7 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
     let y_max = y.iter().fold(0.0f64, |m, v| m.max(v.abs()));
     let off = e.iter().zip(&y).fold(0.0f64, |m, (a, b)| m.max((*a as f64 - b).abs()));
     Ok(Row {
-        nodes: model.info.nodes[0],
+        nodes: model.info.nodes,
         operators: model.info.operators.clone(),
         embedding: off / y_max,
         pytorch,

@@ -9,7 +9,7 @@ use audit::record::reason::REASONS;
 use audit::report::{self, FORMATS};
 use audit::suite::{Alpha, Suite};
 use audit::threat::OBJECTIVES;
-use audit::threat::term::{Averaging, Goal, TERMS, Term, Unit};
+use audit::threat::term::{Averaging, Goal, Term, Unit};
 use clap::{Arg, Command, CommandFactory};
 use serde_json::{Map, Value};
 
@@ -249,7 +249,7 @@ fn measures() -> String {
     "Each is measured before and after the attack. Resistance is 100 where the attack changes nothing, and 0 where it gets all that it \
      wants.\n\n"
         .to_owned()
-        + &table(&head, TERMS.iter().map(row))
+        + &table(&head, Term::all().map(row))
 }
 
 fn metrics() -> String {

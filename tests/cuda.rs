@@ -112,7 +112,7 @@ fn steps_on_the_device_follow_the_gradient() {
 fn embeddings_and_gradients_are_those_of_the_cpu() {
     gpu();
     let [mut cpu, mut cuda] = [CPU, GPU].map(|options| model(options, 8));
-    assert!(cuda.info.cpu_nodes.is_empty());
+    assert!(cuda.graphs.cpu_nodes.is_empty());
     let x = uniform(8 * cpu.pixels(), 1);
     let cotangent = Array2::from_shape_vec((8, cpu.info.dim), uniform(8 * cpu.info.dim, 2)).unwrap() - 0.5;
     let (e, g) = cpu.gradient(&x, cotangent.view()).unwrap();

@@ -173,7 +173,10 @@ def main():
         except Exception as error:
             reason = first_line(error)
             why.write_text(reason + "\n")
-        np.savez(arrays, **results)
+        # Under another name until all of it is there.
+        part = arrays.with_suffix(".part.npz")
+        np.savez(part, **results)
+        part.replace(arrays)
         outcome = "converts" if reason is None else f"does not convert: {reason}"
         print(f"  {name}: {outcome} ({time.monotonic() - start:.0f} s)", flush=True)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""SPQA, FOA and SPFOA in PyTorch: golden_order.py IMAGES MODEL.onnx > tests/golden/order.json
+"""SPQA, FOA and SPFOA in PyTorch: golden_order.py IMAGES models/hardened.onnx > tests/golden/order.json
 
-IMAGES has the built-in images, written by `audit images --out IMAGES`. MODEL is one of the bundled nets
+IMAGES has the built-in images, written by `audit images --out IMAGES`. The model is one of the bundled nets
 (conv, ReLU, conv, ReLU, fc), whose weights are read from the file. Definitions: Zhou et al., T-PAMI 2024
 (SPQA), and "Practical Relative Order Attack in Deep Ranking", ICCV 2021 (FOA, SPFOA). Distances are between
 unit-norm embeddings. PGD has the settings of the published protocol for 28 pixels. tests/it/order.rs replays

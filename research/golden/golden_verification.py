@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Verification, dodging, impersonation, evasion and collision in PyTorch and NumPy.
 
-    golden_verification.py IMAGES MODEL.onnx > tests/golden/verification.json        (needs torch, onnx, Pillow)
+    golden_verification.py IMAGES models/plain.onnx > tests/golden/verification.json   (needs torch, onnx, Pillow)
 
-IMAGES has the built-in images, written by `audit images --out IMAGES`. MODEL is one of the bundled nets.
+IMAGES has the built-in images, written by `audit images --out IMAGES`. The model is one of the bundled nets.
 Pairs are random; images that genuine pairs connect have the same identity. Distances are between unit-norm
 embeddings, and a pair is accepted if d <= t. All rates are counted directly. tests/it/verification.rs replays
 the trials.

@@ -1,6 +1,5 @@
 //! `cargo research cuda DIR`: everything that a machine with a GPU needs to run audit, small enough to be
 //! carried there.
-//! there.
 //!
 //! The library of CUDA kernels holds each of them for every GPU: those of one GPU are kept (by
 //! slim_cuda_provider.py of the reference data), and everything is compressed by xz. CUDA, cuDNN and the
@@ -10,7 +9,7 @@ use crate::bench;
 use clap::Args;
 use std::{fs, path::PathBuf, process::Command};
 use xtask::{
-    project::{Error, Result, cargo, file, output, reference, root, run, shown, target},
+    project::{Error, Result, built, cargo, file, output, reference, root, run, shown, target},
     python, setup,
     wheel::megabytes,
 };
@@ -48,13 +47,13 @@ pub fn pack(flags: &Flags) -> Result {
 
     let draft = setup::Draft::beside(&target()?.join("cuda-pack"))?;
     file("make", dir, fs::create_dir_all(dir))?;
-    let (gpu, release) = (target()?.join("onnxruntime-gpu"), target()?.join("release"));
+    let gpu = target()?.join("onnxruntime-gpu");
     run(Command::new(&python)
         .arg(&slim)
         .arg(gpu.join("libonnxruntime_providers_cuda.so"))
         .arg(draft.0.join("libonnxruntime_providers_cuda.so"))
         .args(["--keep", &capability.to_string()]))?;
-    for (from, name) in [(release.join("audit"), "audit"), (crate::this_program()?, "measure")] {
+    for (from, name) in [(built("release/audit")?, "audit"), (crate::this_program()?, "measure")] {
         run(Command::new("strip").arg("-o").arg(draft.0.join(name)).arg(&from))?;
     }
     for name in ["libonnxruntime.so", "libonnxruntime_providers_shared.so"] {

@@ -81,6 +81,14 @@ fn this_program() -> project::Result<std::path::PathBuf> {
         .map_err(|error| project::Error::Failed(format!("cannot find this program: {error}")))
 }
 
+/// Kilobytes that a process has in memory: a line of `/proc/PROCESS/status`, such as VmHWM, the peak. `None`
+/// if the system doesn't report it.
+fn memory(process: &str, line: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let rest = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':'))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use std::{
 };
 use xtask::{
     engines,
-    project::{self, Error, Result, cargo, file, root, target},
+    project::{self, Error, Result, built, cargo, file, remove, root, target},
 };
 
 /// How much is audited.
@@ -68,11 +68,9 @@ pub fn soak(flags: &Flags) -> Result {
         )));
     }
     project::run(&mut cargo(&["build", "--release", "--locked"]))?;
-    let audit = target()?.join("release").join("audit").with_extension(std::env::consts::EXE_EXTENSION);
+    let audit = built("release/audit")?;
     let soak = Soak { images, queries, flags: flags.clone(), audit, dir: target()?.join("soak") };
-    if soak.dir.exists() {
-        file("remove", &soak.dir, fs::remove_dir_all(&soak.dir))?;
-    }
+    remove(&soak.dir)?;
     file("make", &soak.dir, fs::create_dir_all(&soak.dir))?;
     match parts {
         1 => soak.whole().map(drop),
@@ -177,29 +175,22 @@ fn measured(name: &str, command: &mut Command) -> Result<Cost> {
 /// Waits for a process: its status, and its cost.
 fn watched(name: &str, child: &mut Child, start: Instant) -> Result<(std::process::ExitStatus, Cost)> {
     let (mut took, mut next) = (Cost::default(), 1);
+    let id = child.id().to_string();
+    let megabytes = |line: &str| crate::memory(&id, line).unwrap_or(0) / 1024;
     loop {
         // Also for a process that has ended, until it is waited for. The system keeps the peak itself.
-        took.most = took.most.max(megabytes(child.id(), "VmHWM:"));
+        took.most = took.most.max(megabytes("VmHWM"));
         took.cpu = took.cpu.max(cpu_seconds(child.id()));
         if let Some(status) = child.try_wait().map_err(|error| format!("cannot wait for audit: {error}"))? {
             return Ok((status, took));
         }
         let seconds = start.elapsed().as_secs();
         if seconds >= next {
-            let now = megabytes(child.id(), "VmRSS:");
-            println!("{name}, {seconds} s: {now} MB now, {}", took.in_words());
+            println!("{name}, {seconds} s: {} MB now, {}", megabytes("VmRSS"), took.in_words());
             next = seconds.max(1) * 5 / 4 + 1;
         }
         thread::sleep(Duration::from_millis(50));
     }
-}
-
-/// Megabytes that a process has in memory, or its peak; 0 if the system doesn't report it.
-fn megabytes(process: u32, key: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(key));
-    let kilobytes: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    kilobytes.unwrap_or(0) / 1024
 }
 
 /// CPU seconds of a process so far, its threads included; 0 if the system doesn't report it.

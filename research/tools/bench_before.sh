@@ -39,6 +39,8 @@ for suite in 'full --max-queries 400' 'ars-strict --max-queries 200'; do
             # Programs before the strong search have no flag for it, and don't cache the result of the check
             # at load.
             case $("$audit" --help) in *--strong-sample*) own='--strong-sample off --no-cache' ;; *) own= ;; esac
+            # A run that was killed leaves a journal, beside which another one doesn't begin.
+            rm -f "$folder/$commit.json.journal"
             took[$commit]+=" $(seconds "$audit" --suite $suite $own --threads 2 -q "$root/models/hardened.onnx" -o "$folder/$commit.json")"
         done
     done

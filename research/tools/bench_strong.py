@@ -19,6 +19,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -180,7 +181,11 @@ class Bench:
         if subject.data is None:
             images = self.flags.folder / "images"
             if not images.is_dir():
-                subprocess.run([str(self.flags.audit), "images", "--out", str(images)], check=True, capture_output=True)
+                # Under another name until all are there.
+                draft = images.with_suffix(".part")
+                shutil.rmtree(draft, ignore_errors=True)
+                subprocess.run([str(self.flags.audit), "images", "--out", str(draft)], check=True, capture_output=True)
+                draft.rename(images)
         else:
             images = subject.data
         stem = self.reports / f"{subject.stem}-strong-{self.flags.efforts[0]}-{self.flags.queries}.json"

@@ -24,10 +24,10 @@ for packed in "$here"/*.xz; do
         *.py) to=$work/research/tools/$name ;;
         *) to=$work/$name ;;
     esac
-    [ -f "$to" ] && continue
+    [ -f "$to" ] && [ ! "$packed" -nt "$to" ] && continue
     "$python" -c 'import lzma, shutil, sys
 with lzma.open(sys.argv[1]) as source, open(sys.argv[2], "wb") as target:
-    shutil.copyfileobj(source, target, 1 << 20)' "$packed" "$to" || { echo "run.sh: can't unpack $packed"; exit 1; }
+    shutil.copyfileobj(source, target, 1 << 20)' "$packed" "$to.part" && mv "$to.part" "$to" || { echo "run.sh: can't unpack $packed"; exit 1; }
 done
 [ "$parts" = " unpack " ] && exit 0
 for needed in audit measure lib/libonnxruntime.so lib/libonnxruntime_providers_cuda.so; do
@@ -71,6 +71,8 @@ audits() {
     for model in plain hardened; do
         for how in cpu "cuda" "cuda --fast-math" "cuda --attack-precision fp16"; do
             report=$model-$(echo "$how" | tr -d ' -').json
+            # A run that was killed leaves a journal, beside which another one doesn't begin.
+            rm -f "$report.journal"
             start=$(date +%s)
             if ./audit "models/$model.onnx" --suite ars -q --ep $how -o "$report" >"$report.txt" 2>&1; then
                 echo "== $model on $how: $(($(date +%s) - start)) s"
@@ -85,6 +87,7 @@ audits() {
     done
     for batch in 64 128 256 512 1024; do
         echo "== hardened on cuda, $batch images at a time"
+        rm -f batch.json.journal
         ./audit models/hardened.onnx --suite ars -q --ep cuda --batch $batch -o batch.json >batch.txt 2>&1 || failed=1
         tail -1 batch.txt
     done

@@ -130,7 +130,7 @@ def run(audit, model, folder, eps, *ways):
                         sys.exit(f"{photograph}: audit attack ended with {done.returncode}: {done.stderr}")
                     file.with_suffix(".done").touch()
         elif not (out / "attacked.csv").exists():
-            words = [model, "--suite", way, "--data", folder / "images", "--attacked-out", out, "-o", f"{out}.json"]
+            words = [model, "--suite", way, "--data", folder / "images", "--attacked-out", out, "--resume", "-o", f"{out}.json"]
             done = subprocess.run([audit, *words, *flags, *level], capture_output=True, text=True)
             if not (out / "attacked.csv").exists():
                 sys.exit(f"audit --suite {way} ended with {done.returncode}: {done.stderr}")

@@ -9,7 +9,6 @@ hub is put into the index in place of its clean image, as an item that is added 
 of the report ask for their ten nearest images besides themselves. Before and after: the clean image, and the
 attacked one, both added last."""
 
-import json
 import sys
 import types
 import zipfile

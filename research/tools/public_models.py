@@ -508,7 +508,7 @@ def verify(packages, name, path, size, node_modules):
 def audited(audit, path, data, queries, report):
     """Audits a model, and returns the report."""
     if not report.exists():
-        run([audit, path, "--data", data, "--max-queries", queries, "--seed", "0", "-q", "-o", report])
+        run([audit, path, "--data", data, "--max-queries", queries, "--seed", "0", "-q", "--resume", "-o", report])
     return json.loads(report.read_text())
 
 

@@ -141,7 +141,7 @@ def main():
     if not archive.exists():
         trials = {"attacks": {"r1": [{"query": q} for q in queries]}, "form": "corrected", "metric": "normalized-euclidean", "protocol": "rob224"}
         (folder / "trials.json").write_text(json.dumps(trials))
-        flags = ["--data", "images", "--eps", EPS, "--trials", "trials.json", "--seed", "0", "-q", "-o", "report.json"]
+        flags = ["--data", "images", "--eps", EPS, "--trials", "trials.json", "--seed", "0", "-q", "--resume", "-o", "report.json"]
         run([args.audit.resolve(), "lite0.onnx", *flags], cwd=folder)
         run([args.audit.resolve(), "report", "report.json", "--bundle", archive.name], cwd=folder)
     with zipfile.ZipFile(archive) as evidence:

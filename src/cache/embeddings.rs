@@ -9,6 +9,7 @@ use crate::random::Random;
 use crate::record::Properties;
 use crate::request::{Gradient, Request};
 use crate::{Error, Exit, Result, interrupt};
+use ndarray::ArrayView1;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -265,6 +266,16 @@ fn changed_since(name: &str, id: &str) -> Error {
     stale(name, &format!("the image `{id}` has changed since its embedding was made"))
 }
 
+/// How far an embedding is from the saved one, in per cent of its length, if it is another.
+fn apart(found: ArrayView1<f32>, saved: &[f32]) -> Option<f64> {
+    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let apart = length(&mut found.iter().zip(saved).map(|(a, b)| f64::from(a - b)));
+    let own = length(&mut found.iter().map(|v| f64::from(*v)));
+    // NaN compares as false.
+    let same = apart <= TOLERANCE * own;
+    (!same && apart > 0.0).then_some(100.0 * apart / own)
+}
+
 /// Embeds a sample again. Each part of a run has another sample.
 fn look_again(
     request: &Request,
@@ -305,19 +316,9 @@ fn look_again(
     }
     let found = model.embed(&pixels)?;
     for ((id, saved), found) in expected.iter().zip(found.rows()) {
-        let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
-        let apart = length(&mut found.iter().zip(*saved).map(|(a, b)| f64::from(a - b)));
-        let own = length(&mut found.iter().map(|v| f64::from(*v)));
-        // NaN compares as false.
-        let same = apart <= TOLERANCE * own;
-        if !same && apart > 0.0 {
-            return Err(stale(
-                name,
-                &format!(
-                    "the embedding of `{id}` is {:.2} % from what the model gives now",
-                    100.0 * apart / own
-                ),
-            ));
+        if let Some(percent) = apart(found, saved) {
+            let why = format!("the embedding of `{id}` is {percent:.2} % from what the model gives now");
+            return Err(stale(name, &why));
         }
     }
     phase.finish();

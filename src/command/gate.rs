@@ -2,9 +2,9 @@
 
 use super::Done;
 use super::args::GateArgs;
-use crate::check::attacked::sampling_noise;
 use crate::judge::gate::Rules;
 use crate::judge::row::alarm;
+use crate::pipeline::conclude::with_verdict;
 use crate::pipeline::settings::refuse_inputs;
 use crate::record::reason::SAMPLING_NOISE;
 use crate::record::{Report, Verdict};
@@ -52,7 +52,7 @@ impl GateCommand {
         let suite = self.suite.iter().map(|suite| ("the file of --suite", Path::new(suite)));
         let outputs: Vec<_> = self.output.iter().map(|path| ("-o", path.as_path())).collect();
         refuse_inputs(&baseline.chain(suite).collect::<Vec<_>>(), &outputs)?;
-        let mut report = Report::load(&self.report)?;
+        let report = Report::load(&self.report)?;
         let demands = self.gate.demands();
         let baseline = demands.baseline.as_deref().map(Report::load).transpose()?;
         let suite = self.suite.as_deref().map(Suite::load).transpose()?;
@@ -73,16 +73,13 @@ impl GateCommand {
             ));
         }
         let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
-        let mut shown = report::terminal::verdict(&verdict);
-        report.gate = Some(verdict);
-        // The finding of the audit, if there is one, is about its own baseline.
-        report.warnings.retain(|w| !SAMPLING_NOISE.made(w));
-        if let Some(noise) = sampling_noise(&report) {
-            shown += &format!("{} [{}]: {}\n", noise.word(), noise.id, visible(&noise.text));
-            report.warnings.push(noise);
-        }
+        let shown = report::terminal::verdict(&verdict);
+        let report = with_verdict(report, verdict);
+        let noise = report.warnings.iter().filter(|w| SAMPLING_NOISE.made(w));
+        let noise = noise.map(|w| format!("{} [{}]: {}\n", w.word(), w.id, visible(&w.text)));
+        let noise: String = noise.collect();
         report::write_all(Target::open_all(&self.output)?, None, &report, true)?;
         let alarm = alarm(&report).map_or(String::new(), |alarm| format!("{}\n", visible(&alarm)));
-        Ok((alarm + &shown, report.exit()))
+        Ok((alarm + &shown + &noise, report.exit()))
     }
 }

@@ -136,82 +136,80 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
                  lists commands and flags"
             )))
         }
-        ErrorKind::UnknownArgument => {
-            let flag = given(ContextKind::InvalidArg);
-            // A number below 0 looks like a flag.
-            if flag
-                .strip_prefix('-')
-                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
-            {
-                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-                // For -12 clap names -1.
-                let pair =
-                    words.windows(2).find(|pair| pair[0].starts_with("--") && pair[1].starts_with(&flag))?;
-                return Some(Error::usage(format!(
-                    "{}: expected a number of 0 or more, found {}",
-                    pair[0], pair[1]
-                )));
-            }
-            if let Some((_, here)) = ELSEWHERE.iter().find(|(other, _)| *other == flag) {
-                return Some(Error::usage(format!("unknown flag {flag}; use {here}")));
-            }
-            // A flag of audits that this command doesn't have.
-            let (audit, name) = (Cli::command(), words.first()?.to_str()?);
-            let command = audit.find_subcommand(name)?;
-            let known = audit.get_arguments().any(|arg| {
-                let short = arg.get_short().is_some_and(|short| flag == format!("-{short}"));
-                short || arg.get_long().is_some_and(|long| flag == format!("--{long}"))
-            });
-            known.then(|| {
-                let name = command.get_name();
-                Error::usage(format!("audit {name} doesn't have {flag}, a flag of `audit MODEL`. Leave it out; `audit {name} --help` lists its flags"))
-            })
-        }
+        ErrorKind::UnknownArgument => unknown_flag(&given(ContextKind::InvalidArg), words),
         ErrorKind::ValueValidation => {
-            let reason = wrong.source()?;
-            let (flag, found) = (given(ContextKind::InvalidArg), given(ContextKind::InvalidValue));
-            if reason.is::<ParseFloatError>() {
-                let name = flag.split(' ').next().unwrap_or_default();
-                let (_, example) = LISTS.iter().find(|(list, _)| *list == name)?;
-                return Some(Error::usage(format!(
-                    "{name}: expected numbers separated by commas, such as {name} {example}; found `{found}`"
-                )));
-            }
-            let reason = reason.downcast_ref::<ParseIntError>()?;
-            matches!(reason.kind(), IntErrorKind::InvalidDigit | IntErrorKind::Empty).then(|| {
-                Error::usage(format!("{flag}: expected a whole number of 0 or more, found `{found}`"))
-            })
+            wrong_value(wrong.source()?, &given(ContextKind::InvalidArg), &given(ContextKind::InvalidValue))
         }
-        ErrorKind::ArgumentConflict | ErrorKind::InvalidSubcommand => {
-            let operands = operands(words);
-            let [model, second, ..] = operands.as_slice() else { return None };
-            if model == "help" {
-                return misspelt(OsStr::new(second));
-            }
-            let cli = Cli::command();
-            let is_command = |word: &str| cli.find_subcommand(word).is_some();
-            if is_command(model) {
-                return None;
-            }
-            if is_command(second) {
-                return Some(Error::usage(format!("a command comes first: `audit {second} {model}`")));
-            }
-            let is_path = |word: &str| word.contains(['.', '/', '\\']) || Path::new(word).exists();
-            let instead = match second.ends_with(".onnx") {
-                true if !is_path(model) => format!(
-                    "there is no command {model}. `audit {second} --data FOLDER` audits the model; `audit --help` \
-                     lists the commands"
-                ),
-                true => format!(
-                    "{second}: audit takes one model at a time. `audit compare {model} {second} --data FOLDER` \
-                     compares two"
-                ),
-                false => format!(
-                    "{second}: audit takes one model at a time. Name images with --data: `audit {model} --data {second}`"
-                ),
-            };
-            Some(Error::usage(instead))
-        }
+        ErrorKind::ArgumentConflict | ErrorKind::InvalidSubcommand => two_operands(words),
         _ => None,
     }
+}
+
+/// The hint about a flag that the command doesn't have.
+fn unknown_flag(flag: &str, words: &[OsString]) -> Option<Error> {
+    // A number below 0 looks like a flag.
+    if flag.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.')) {
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        // For -12 clap names -1.
+        let pair = words.windows(2).find(|pair| pair[0].starts_with("--") && pair[1].starts_with(flag))?;
+        return Some(Error::usage(format!("{}: expected a number of 0 or more, found {}", pair[0], pair[1])));
+    }
+    if let Some((_, here)) = ELSEWHERE.iter().find(|(other, _)| *other == flag) {
+        return Some(Error::usage(format!("unknown flag {flag}; use {here}")));
+    }
+    // A flag of audits that this command doesn't have.
+    let (audit, name) = (Cli::command(), words.first()?.to_str()?);
+    let command = audit.find_subcommand(name)?;
+    let known = audit.get_arguments().any(|arg| {
+        let short = arg.get_short().is_some_and(|short| flag == format!("-{short}"));
+        short || arg.get_long().is_some_and(|long| flag == format!("--{long}"))
+    });
+    known.then(|| {
+        let name = command.get_name();
+        Error::usage(format!("audit {name} doesn't have {flag}, a flag of `audit MODEL`. Leave it out; `audit {name} --help` lists its flags"))
+    })
+}
+
+/// The hint about a value that is no number.
+fn wrong_value(reason: &(dyn std::error::Error + 'static), flag: &str, found: &str) -> Option<Error> {
+    if reason.is::<ParseFloatError>() {
+        let name = flag.split(' ').next().unwrap_or_default();
+        let (_, example) = LISTS.iter().find(|(list, _)| *list == name)?;
+        return Some(Error::usage(format!(
+            "{name}: expected numbers separated by commas, such as {name} {example}; found `{found}`"
+        )));
+    }
+    let reason = reason.downcast_ref::<ParseIntError>()?;
+    matches!(reason.kind(), IntErrorKind::InvalidDigit | IntErrorKind::Empty)
+        .then(|| Error::usage(format!("{flag}: expected a whole number of 0 or more, found `{found}`")))
+}
+
+/// The hint about a second word that is no flag.
+fn two_operands(words: &[OsString]) -> Option<Error> {
+    let operands = operands(words);
+    let [model, second, ..] = operands.as_slice() else { return None };
+    if model == "help" {
+        return misspelt(OsStr::new(second));
+    }
+    let cli = Cli::command();
+    let is_command = |word: &str| cli.find_subcommand(word).is_some();
+    if is_command(model) {
+        return None;
+    }
+    if is_command(second) {
+        return Some(Error::usage(format!("a command comes first: `audit {second} {model}`")));
+    }
+    let is_path = |word: &str| word.contains(['.', '/', '\\']) || Path::new(word).exists();
+    Some(Error::usage(match second.ends_with(".onnx") {
+        true if !is_path(model) => format!(
+            "there is no command {model}. `audit {second} --data FOLDER` audits the model; `audit --help` lists the \
+             commands"
+        ),
+        true => format!(
+            "{second}: audit takes one model at a time. `audit compare {model} {second} --data FOLDER` compares two"
+        ),
+        false => format!(
+            "{second}: audit takes one model at a time. Name images with --data: `audit {model} --data {second}`"
+        ),
+    }))
 }

@@ -1,9 +1,9 @@
 //! `audit embed`: the embeddings of all images as a file, for the parts of a run and for other suites.
 
-use crate::pipeline::images;
 use crate::pipeline::machine::Machine;
 use crate::pipeline::settings::{inputs, refuse_inputs, settle_card};
 use crate::pipeline::warnings::left_out;
+use crate::pipeline::{gather, images};
 use crate::progress::Phase;
 use crate::report::Destination;
 use crate::request::Request;
@@ -30,8 +30,8 @@ pub fn run(request: &Request, path: &Path) -> Result<String> {
         dataset.keep(|at| mine[at]);
     }
     let mut phase = Phase::new("model", 0, request.progress);
-    let mut model =
-        Machine::choose(&request.compute, request.progress)?.open(request, file, &card, &mut phase)?;
+    let machine = Machine::choose(&request.compute, request.progress)?;
+    let (mut model, _) = machine.open(request, file, &card, &mut phase)?;
     phase.finish();
     if let Some(why) = &model.info.alone {
         request.progress.note(&format!("{}: one image at a time ({why})", file.display()));
@@ -42,7 +42,7 @@ pub fn run(request: &Request, path: &Path) -> Result<String> {
             return Err(mixing.error(file, model.info.fixed_batch));
         }
     }
-    let embedded = images::embed_all(request, &dataset, &mut model)?;
+    let embedded = gather::embed_all(request, &dataset, &mut model)?;
     let rows = embedded.images.len();
     let reasons: Vec<String> = embedded.unreadable.iter().map(|(_, why)| why.clone()).collect();
     embedded.write(path)?;

@@ -10,13 +10,14 @@ use crate::facts::is_robust;
 use crate::files::hex;
 use crate::pipeline::attack::{Attacks, Work};
 use crate::pipeline::attacked_files::is_unchanged;
+use crate::pipeline::describe;
 use crate::pipeline::embed::{CLUSTERINGS, Embedded};
-use crate::pipeline::open::{Opened, Purpose, Subject};
+use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
 use crate::pipeline::photographs::Photographs;
 use crate::pipeline::selection;
 use crate::pipeline::settings::Settings;
 use crate::progress::Phase;
-use crate::record::{Outcome, Report, Space};
+use crate::record::{Outcome, Properties, Report, Space, SuiteRecord};
 use crate::report::{self, Destination};
 use crate::request::{Demands, LongRun, Output, Request, StrongSample};
 use crate::space::verification::Pair;
@@ -35,8 +36,8 @@ const ROOM: usize = 64 << 20;
 
 /// Writes the evidence for `report`, which was read from `path`, to `to`; what it says. `made_by` turns its
 /// command line into a request; the model may use `memory` bytes. Errors: the report is a part or was merged
-/// of parts, or made from embeddings (exit code 2 or 13); model or images are others than the report's (2); a
-/// trial ends otherwise than in the report (12).
+/// of parts, or made from embeddings (exit code 2 or 13); model, images or settings are others than the
+/// report's (2); a trial ends otherwise than in the report (12).
 pub fn bundle(
     report: &Report,
     path: &Path,
@@ -54,6 +55,7 @@ pub fn bundle(
     let mut opened = Opened::new(&request, suite, card, Purpose::Attacks)?;
     // The same searches as the audit's.
     opened.setup.plan.in_files = report.suite.file_column == Space::File;
+    same_settings(report, &request, &opened.setup)?;
     same("model", &opened.subject.model.info.identity.sha256, &report.model.sha256)?;
     // Outcomes hold the clusters of their queries.
     let mut embedded = opened.embed(&request, Some(CLUSTERINGS))?;
@@ -84,10 +86,14 @@ pub fn bundle(
     });
     let listed: Vec<Value> = listed.collect();
     let trials = in_order(report, &selection.trials, |t| context.gallery.ids[t.query].as_str())?;
-    let photographs = Photographs::of(&setup.plan, dataset, prep, &trials, request.progress)?;
+    let plan = &setup.plan;
+    let of_trial = 1 + usize::from(plan.space == Space::File) + usize::from(plan.mask.is_some());
+    // The manifest is still missing. JPEG files are not counted: some trials have none.
+    refuse_too_many(contents.hashes.len() + 1 + trials.len() * of_trial)?;
+    let photographs = Photographs::of(plan, dataset, prep, &trials, request.progress)?;
     let photographs = photographs.as_ref();
-    let work = Work { dataset, prep, context, trials: &trials, plan: &setup.plan, photographs, speed: None };
-    let mut attacks = Attacks { work, model, surrogate: None, attacked: None, part: false };
+    let work = Work { dataset, prep, context, trials: &trials, plan, photographs, speed: None };
+    let mut attacks = Attacks { work, model, surrogate: None };
     let mut made = Made::default();
     let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
@@ -228,15 +234,64 @@ fn same(what: &str, found: &str, expected: &str) -> Result<()> {
     }
 }
 
+/// Refuses settings that the report states otherwise than its command line, from which the trials are run
+/// again: the script in an archive knows only those of the report.
+fn same_settings(report: &Report, request: &Request, setup: &Setup) -> Result<()> {
+    let made = describe::suite(setup, None, request.attack.precision, None);
+    let properties = |suite: &SuiteRecord, seed: u64| -> Properties {
+        suite.settings().into_iter().chain([("seed", seed.to_string())]).collect()
+    };
+    let stated = properties(&report.suite, report.seed);
+    let differs = stated.differences(&properties(&made, request.seed));
+    match differs.is_empty() {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "--bundle: the report and its command line differ in {}. Make the report again, and the evidence from that",
+            differs.join("; in ")
+        ))),
+    }
+}
+
+/// Refuses more files than an archive holds (exit code 2), before the attacks, which may take hours.
+fn refuse_too_many(files: usize) -> Result<()> {
+    match files <= usize::from(u16::MAX) {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "--bundle: the archive would have {files} files, and a zip archive holds at most 65,535. Make a report of fewer queries \
+             (--max-queries) or images"
+        ))),
+    }
+}
+
 /// Refuses a trial that ended otherwise than in the report.
 fn agrees(found: &Outcome, reported: &Outcome) -> Result<()> {
     match found == reported {
         true => Ok(()),
         false => Err(Error::untrusted(format!(
-            "--bundle: run again, {} of {} ends differently from the report: shift {} instead of {}. Results repeat to the last bit on one \
-             machine with one version of audit and ONNX Runtime: make the report here, and the evidence from that",
-            reported.attack, reported.query, found.shift, reported.shift
+            "--bundle: run again, {} of {} ends differently from the report{}. Results repeat to the last bit on one machine with one \
+             version of audit and ONNX Runtime: make the report here, and the evidence from that",
+            reported.attack,
+            reported.query,
+            difference(found, reported)
         ))),
+    }
+}
+
+/// Most characters of a value that an error shows.
+const SHOWN: usize = 40;
+
+/// The first field in which two outcomes differ, with its values if they are short.
+fn difference(found: &Outcome, reported: &Outcome) -> String {
+    let [found, reported] = [found, reported].map(|outcome| json!(outcome));
+    let mut names = [&found, &reported].into_iter().filter_map(Value::as_object).flat_map(Map::keys);
+    let Some(name) = names.find(|name| found.get(name.as_str()) != reported.get(name.as_str())) else {
+        return String::new();
+    };
+    let value = |of: &Value| of.get(name.as_str()).map_or("nothing".to_string(), Value::to_string);
+    let [found, reported] = [value(&found), value(&reported)];
+    match found.len().max(reported.len()) <= SHOWN {
+        true => format!(": {name} {found} instead of {reported}"),
+        false => format!(": in {name}"),
     }
 }
 
@@ -374,4 +429,18 @@ fn npy(values: &[f32], [c, h, w]: [usize; 3]) -> Vec<u8> {
     bytes.extend(format!("{header:<0$}\n", length - 1).bytes());
     bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many as [`Archive`] takes.
+    #[test]
+    fn an_archive_of_too_many_files_is_refused_before_the_attacks() {
+        let mut archive = Archive::new(std::io::sink());
+        let most = (0..).take_while(|_| archive.add("x", b"").is_ok()).count();
+        assert!(refuse_too_many(most).is_ok());
+        assert!(refuse_too_many(most + 1).is_err_and(|e| e.message.contains("65536 files")));
+    }
 }

@@ -176,7 +176,7 @@ fn check(
             (pre.apply(&images), inverse.apply(&gradient))
         }
     };
-    let quantised = model.info.quantised();
+    let quantised = model.quantised();
     // Integer kernels are an optimisation, and round in other places.
     let session = |shipped| {
         let session = if shipped {
@@ -253,7 +253,7 @@ fn worse(a: f64, b: f64) -> f64 {
 fn describe(joined: &mut Joined, raw: bool) {
     let info = &joined.info;
     let nodes = |straight_through| {
-        let of = info.notes.iter().filter(|n| n.straight_through == straight_through);
+        let of = joined.notes.iter().filter(|n| n.straight_through == straight_through);
         of.map(|n| n.node.as_str()).collect::<Vec<_>>().join("\n")
     };
     let name = info.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -389,7 +389,7 @@ fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) ->
         (true, "Straight through (the derivative as if nothing were rounded)"),
         (false, "Gradient of zero (constant almost everywhere)"),
     ] {
-        let nodes: Vec<&str> = (joined.info.notes.iter())
+        let nodes: Vec<&str> = (joined.notes.iter())
             .filter(|n| n.straight_through == straight_through)
             .map(|n| n.node.as_str())
             .collect();

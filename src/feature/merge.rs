@@ -2,7 +2,8 @@
 
 use super::{corruption, verification};
 use crate::data::embedded::Embedded;
-use crate::pipeline::conclude::Attacked;
+use crate::pipeline::conclude::{Attacked, Results};
+use crate::pipeline::describe::Run;
 use crate::pipeline::examples;
 use crate::pipeline::selection;
 use crate::progress::Mode;
@@ -38,6 +39,7 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
     let Some(Piece { part: head, report: base, .. }) = pieces.first() else {
         return Err(Error::usage("name the reports of all parts"));
     };
+    let parts = || pieces.iter().map(|piece| &piece.report);
     of_one_run(&pieces)?;
     let named: Vec<_> = pieces.iter().map(|piece| (piece.name.clone(), piece.partition)).collect();
     Partition::refuse_incomplete(&named)?;
@@ -46,35 +48,44 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         return Err(selection::no_trial(&skipped));
     }
     let mut timing = Timing { batch: base.timing.batch, threads: base.timing.threads, ..Timing::default() };
-    pieces.iter().for_each(|piece| timing.add(&piece.report.timing));
-    let halves = pieces.iter().filter_map(|piece| piece.report.half_precision.as_ref());
-    let mut whole = Report {
-        part: None,
-        gate: None,
-        examples: pictures(&pieces),
-        timing,
-        trials: record(base, &outcomes)?,
-        half_precision: HalfPrecision::merged(halves, &outcomes),
-        command: Some(command.into()),
-        allow_untrusted: pieces.iter().any(|piece| piece.report.allow_untrusted),
-        warnings: warnings(&pieces),
-        // What these hold is of a part's own trials.
-        labels: pieces.iter().flat_map(|piece| piece.report.labels.clone()).collect(),
-        hub: pieces.iter().filter_map(|piece| piece.report.hub.clone()).max_by_key(|hub| hub.sample),
-        universal: pieces.iter().find_map(|piece| piece.report.universal),
-        outcomes,
-        skipped,
-        ..base.clone()
-    };
-    let parts = || pieces.iter().map(|piece| &piece.report);
-    verification::merge(&mut whole, parts());
-    corruption::merge(&mut whole, parts());
-    for node in pieces.iter().flat_map(|piece| &piece.report.model.softened) {
-        if !whole.model.softened.contains(node) {
-            whole.model.softened.push(node.clone());
+    parts().for_each(|part| timing.add(&part.timing));
+    let mut softened: Vec<String> = Vec::new();
+    for node in parts().flat_map(|part| &part.model.softened) {
+        if !softened.contains(node) {
+            softened.push(node.clone());
         }
     }
-    Ok(Attacked::new(whole).conclude(&head.scores))
+    let run = Run {
+        tool: base.tool.clone(),
+        model: base.model.clone(),
+        data: base.data.clone(),
+        suite: base.suite.clone(),
+        seed: base.seed,
+        allow_untrusted: parts().any(|part| part.allow_untrusted),
+        benign: base.benign.clone(),
+        hub: parts().filter_map(|part| part.hub.clone()).max_by_key(|hub| hub.sample),
+        targets: base.targets.clone(),
+        universal: parts().find_map(|part| part.universal),
+        verification: verification::merged(parts()),
+        trials: record(base, &outcomes)?,
+        skipped,
+        labels: parts().flat_map(|part| part.labels.clone()).collect(),
+        groups: base.groups.clone(),
+        warnings: warnings(&pieces),
+        part: None,
+        command: Some(command.into()),
+        timing,
+    };
+    let halves = parts().filter_map(|part| part.half_precision.as_ref());
+    let results = Results {
+        corrupted: corruption::merged(parts()),
+        half_precision: HalfPrecision::merged(halves, &outcomes),
+        examples: pictures(&pieces),
+        softened,
+        outcomes,
+        ..Results::default()
+    };
+    Ok(Attacked { run, results }.conclude(&head.scores))
 }
 
 /// The findings of all parts. Parts may run on different machines, so that one of them finds what the others

@@ -1,9 +1,10 @@
 """Confirms the outcomes of an audit with the original model: python verify.py evidence.zip model.onnx [photos/ or the list of images]
 
 Needs numpy, Pillow and onnxruntime, and no part of audit. The model file, with its external data, must have the SHA-256 of the report. The
-script embeds every image once, and compares every outcome, robust R@1, and FAR and TAR with the report. A comparison within SLACK of a tie is
-accepted with either result. The SHA-256 of the data is computed from the listed images; if their folder is given, every file in it is hashed.
-For a JPEG file, the image that audit decoded is confirmed; outcomes that differ if Pillow decodes the file are listed. Exit code 0: confirmed."""
+script embeds every image once, and compares every outcome, robust R@1, and FAR and TAR with the report, and no other number of it. A comparison
+within SLACK of a tie is accepted with either result. The SHA-256 of the data is computed from the listed images; if their folder is given, every
+file in it is hashed, and decoded and compared with the archive's image. For a JPEG file, the image that audit decoded is confirmed; outcomes that
+differ if Pillow decodes the file are listed. That no other attack breaks a query can't be confirmed. Exit code 0: confirmed."""
 
 import hashlib, io, json, os, sys, zipfile
 from pathlib import Path
@@ -11,10 +12,20 @@ import numpy as np
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reads this when it is imported; otherwise it sends telemetry
 import onnxruntime
-from PIL import Image
+from PIL import Image, ImageOps
 
 SLACK, TOP, COPY = 1e-4, 4, 0.999  # tolerance relative to an embedding's length; ranks of GTT's goal; cosine similarity of near copies
 DECODERS, ENCODERS = 5, 3  # grey levels: largest difference between decoders of a JPEG file, mean difference between encoders
+LOSSY = ("JPEG", "MPO", "WEBP", "TIFF")  # formats that programs decode with small differences; TIFF may have JPEG in it
+MEASURES = {  # the measures of an outcome, by the kind of its attack
+    **dict.fromkeys(("hit", "top1", "target_class"), {"hit"}),
+    **dict.fromkeys(("query_rank", "candidate_rank"), {"rank"}),
+    **dict.fromkeys(("reference", "duplicates", "others"), {"distance", "accepted"}),
+    **{kind: {kind} for kind in ("cosine", "retained", "captured")},
+}
+ROBUST = {"R1": ("robust_r1", "hit"), "TOP1": ("robust_top1", "top1")}  # the score of a strong search, and its kind of measure
+QUERY = 1  # the role of an image that is a query and not in the gallery
+RESIZED = ("bilinear", "bicubic")  # interpolations that are Pillow's
 PARTS = {  # fields of ONNX's protobuf messages that contain tensors, by field number
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
@@ -28,23 +39,30 @@ TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(dou
 TYPES |= {f"tensor({kind})": np.dtype(kind).type for kind in "uint8 int8 uint16 int16 uint32 int32 uint64 int64".split()}
 
 
+def printable(text):  # names may have control characters, which could forge a line
+    return "".join(c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in text)
+
+
 def check(holds, text):
     if not holds:
-        raise SystemExit(f"refused: {text}")
+        raise SystemExit(printable(f"refused: {text}"))
 
 
 def unpack(bundle):  # files, manifest and report; refuses an archive with bytes outside of its files
     try:
         with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+            # Evidence is not compressed. A small archive may hold more than fits into memory.
+            check(sum(info.file_size for info in archive.infolist()) <= len(bundle), "the files of the archive are larger than the archive")
             files = {info.filename: archive.read(info) for info in archive.infolist()}
     except Exception as error:
-        raise SystemExit(f"refused: the archive is damaged: {error}") from None
+        raise SystemExit(printable(f"refused: the archive is damaged: {error}")) from None
     with zipfile.ZipFile(again := io.BytesIO(), "w") as archive:
         for name, data in files.items():
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             info.create_system, info.external_attr = 3, 0o644 << 16
             archive.writestr(info, data)
     check(again.getvalue() == bundle, "the archive was changed outside of its files")
+    check("manifest.json" in files, "the archive is no evidence: it has no manifest.json")
     manifest = json.loads(files["manifest.json"])
     check(set(files) == {"manifest.json", *manifest["files"]}, "files are missing, or there are others")
     for name, sha256 in manifest["files"].items():
@@ -119,15 +137,23 @@ def data_hash(items, listed, folder):  # SHA-256 of ids, classes and file hashes
     return digest.hexdigest()
 
 
+def opened(data):  # an image file of the archive; Pillow starts other programs for some formats
+    image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))
+    check(image.mode in ("L", "RGB"), f"an image of mode {image.mode}, and those of evidence are grey or RGB")
+    return image
+
+
+def values(image):  # [C, H, W] in [0, 1]
+    return np.atleast_3d(np.asarray(image, np.float32) / np.float32(255)).transpose(2, 0, 1)
+
+
 def pixels(name, data):  # an image [C, H, W] in [0, 1]
-    if name.endswith(".npy"):
-        return np.load(io.BytesIO(data), allow_pickle=False)
-    return np.atleast_3d(np.asarray(Image.open(io.BytesIO(data)), np.float32) / np.float32(255)).transpose(2, 0, 1)
+    return np.load(io.BytesIO(data), allow_pickle=False) if name.endswith(".npy") else values(opened(data))
 
 
-def prepared(name, data, pre):  # a file as input of the model: resized along rows, then along columns, then the centre cropped
-    check(pre["interpolation"] in ("bilinear", "bicubic"), f"{pre['interpolation']} is none of Pillow's interpolations")
-    image, how = Image.open(io.BytesIO(data)), getattr(Image, pre["interpolation"].upper())
+def prepared(image, pre):  # an image as input of the model: resized along rows, then along columns, then the centre cropped
+    check(pre["interpolation"] in RESIZED, f"{pre['interpolation']} is none of Pillow's interpolations")
+    how = getattr(Image, pre["interpolation"].upper())
     (width, height), (rows, columns), resize, side = image.size, (pre["height"], pre["width"]), pre["resize"], pre.get("resize_shorter")
     if side:
         to = (side * width // height, side) if height <= width else (side, side * height // width)
@@ -136,8 +162,19 @@ def prepared(name, data, pre):  # a file as input of the model: resized along ro
     image = image.resize((to[0], height), how).resize(tuple(to), how)
     half = (lambda rest: rest // 2) if pre.get("crop") == "floor" else (lambda rest: round(rest / 2))
     left, top = (half(a - b) for a, b in zip(to, (columns, rows)))
-    image = np.atleast_3d(np.asarray(image.crop((left, top, left + columns, top + rows)), np.float32))
-    return image.transpose(2, 0, 1) / np.float32(255)
+    return values(image.crop((left, top, left + columns, top + rows)))
+
+
+def same_image(file, expected, pre, prepare=lambda image, pre: values(image)):  # checks that a file is this image of the archive; whether it could
+    with Image.open(file) as image:
+        if image.mode[0] in "IF":  # more than 8 bits a channel
+            return False
+        lossy, image = image.format in LOSSY, ImageOps.exif_transpose(image).convert("RGB")
+    found = prepare(image.convert("L") if pre["channels"] == 1 else image, pre)
+    check(found.shape == expected.shape, f"{file} has another size than the archive's image of it")
+    difference = 255 * np.abs(found - expected).mean()
+    check(difference <= ENCODERS * lossy, f"{file} is {difference:.2f} grey levels from the archive's image, in the mean")
+    return True
 
 
 def same_file(name, before, written, decoded, quality):  # checks a JPEG file: its quality, that it encodes `before`, that Pillow decodes it alike
@@ -145,6 +182,7 @@ def same_file(name, before, written, decoded, quality):  # checks a JPEG file: i
         levels = np.rint(before.transpose(1, 2, 0) * 255).astype(np.uint8)
         Image.fromarray(levels[..., 0] if len(before) == 1 else levels).save(again, "JPEG", quality=quality, subsampling=0)
         check(image.format == "JPEG" and image.quantization == Image.open(again).quantization, f"{name}: no JPEG file of quality {quality}")
+        check(image.size == decoded.shape[:0:-1] and before.shape == decoded.shape, f"{name}: its images have different sizes")
         own, encoded = np.abs(pixels("", written) - decoded), np.abs(pixels("", again.getvalue()) - decoded)
     check(np.rint(255 * own).max() <= DECODERS, f"{name}: Pillow's decoding of the file differs by {255 * own.max():.0f} grey levels")
     check(encoded.mean() <= ENCODERS / 255, f"{name}: the file is {255 * encoded.mean():.1f} grey levels from the attacked image as JPEG, in the mean")
@@ -193,6 +231,12 @@ class Judge:  # measures embeddings [D] as the report's form defines
         kept[[i for i in others if i < len(kept)]] = False
         return kept
 
+    def nothing(self, kind, query, targets):  # whether there is nothing to measure
+        mine, kept = self.labels == self.items[query]["label"], self.kept(query, True)
+        if kind == "captured":
+            return all(q in targets or not self.kept(q, True)[query] for q in self.held_out)
+        return kind in (sets := {"hit": mine & kept, "duplicates": mine & kept, "others": ~mine & kept}) and not sets[kind].any()
+
     def rank(self, distances, at, kept):  # lowest and highest possible rank of the distance `at`
         return [np.count_nonzero(kept & (distances < at + side)) for side in self.sides]
 
@@ -230,32 +274,55 @@ class Judge:  # measures embeddings [D] as the report's form defines
 
 
 def verify(bundle, model, folder=None):
+    try:
+        return confirmed(bundle, model, folder)
+    except Exception as error:
+        raise SystemExit(printable(f"refused: it can't be verified: {type(error).__name__}: {error}")) from error
+
+
+def confirmed(bundle, model, folder):
     files, manifest, report = unpack(bundle)
-    outcomes, suite, measures = report["outcomes"], report["suite"], manifest["measures"]
+    outcomes, suite, measures, items = report["outcomes"], report["suite"], manifest["measures"], manifest["items"]
     photos = folder and (Path(folder).parent if Path(folder).is_file() else Path(folder))  # images lie beside their list
-    hashes = {"model": model_hash(Path(model)), "data": data_hash(manifest["items"], manifest["listed"], photos)}
+    hashes = {"model": model_hash(Path(model)), "data": data_hash(items, manifest["listed"], photos)}
     for what, found in hashes.items():
         check(found == report[what]["sha256"], f"the {what} has sha256 {found}, and the report's has {report[what]['sha256']}")
-    check(len(outcomes) == len(manifest["attacked"]), "trials are missing, or there are others")
+    masks = manifest.get("masks") or [None] * len(outcomes)
+    check(len(outcomes) == len(manifest["attacked"]) == len(masks), "trials are missing, or there are others")
+    check(len({(outcome["attack"], outcome["query"]) for outcome in outcomes}) == len(outcomes), "a trial is there twice")
+    check(len(items) == len(manifest["images"]), "images are missing, or there are others")
+    ranked = [item["role"] != QUERY for item in items]
+    check(ranked == sorted(ranked, reverse=True) and sum(ranked) == report["data"]["gallery"], "roles and size of the gallery differ")
+    check(manifest["pooling"] == report["model"].get("pooling"), f"pooling {manifest['pooling']} is not the report's")
     net = Model(model, report, manifest)
-    clean, attacked = ([pixels(n, files[n]) for n in names] for names in (manifest["images"], manifest["attacked"]))
-    in_files, jpeg, inputs = suite.get("space") == "file", suite.get("jpeg"), attacked
-    if in_files:  # attacked files have their own sizes
-        read = manifest["decoded" if jpeg else "attacked"]
-        photographs, inputs = ([pixels(n, files[n]) for n in manifest["photographs"]], [prepared(n, files[n], net.pre) for n in read])
-        check(len(photographs) == len(inputs) == len(attacked), "photographs or attacked files are missing, or there are others")
+    clean, attacked = [pixels(n, files[n]) for n in manifest["images"]], manifest["attacked"]
+    in_files, jpeg = suite.get("space") == "file", suite.get("jpeg")
+    if in_files:  # attacked files have their own sizes, and together may not fit into memory
+        photographs, read = manifest["photographs"], manifest["decoded" if jpeg else "attacked"]
+        check(len(photographs) == len(read) == len(attacked), "photographs or attacked files are missing, or there are others")
+        inputs = [prepared(opened(files[n]), net.pre) for n in read]
+    else:
+        inputs = [pixels(n, files[n]) for n in attacked]
     if jpeg:  # embeddings of the files as Pillow decodes them
         check(len(manifest["written"]) == len(attacked), "JPEG files are missing, or there are others")
-        by_pillow = net.points([prepared(n, files[n], net.pre) for n in (w or a for w, a in zip(manifest["written"], manifest["attacked"]))])
+        by_pillow = net.points([prepared(opened(files[n]), net.pre) for n in (w or a for w, a in zip(manifest["written"], attacked))])
         decisions, otherwise, largest = 0, [], 0
     judge = Judge(report, manifest, net.points(clean))
     exact = object.__new__(type(judge))
     exact.__dict__ = {**judge.__dict__, "sides": 0 * judge.sides}
-    index = {item["id"]: i for i, item in enumerate(manifest["items"])}
-    for at, (outcome, x, z, mask) in enumerate(zip(outcomes, attacked, net.points(inputs), manifest.get("masks") or [None] * len(outcomes))):
+    index, compared = {item["id"]: i for i, item in enumerate(items)}, 0
+    for item, name, image in zip(items, manifest["images"], clean) if photos and net.pre["interpolation"] in RESIZED else ():
+        if not name.endswith(".npy"):  # deeper images are
+            compared += same_image(photos / item["file"], image, net.pre, prepared)
+    for at, (outcome, x, z, mask) in enumerate(zip(outcomes, inputs, net.points(inputs), masks)):
         name, query, *targets = f"{outcome['attack']} of {outcome['query']}", *(index[i] for i in [outcome["query"], *outcome["targets"]])
-        before = photographs[at] if in_files else clean[query]
-        check(not in_files or np.array_equal(prepared("", files[manifest["photographs"][at]], net.pre), clean[query]), f"{name}: another photograph")
+        before = clean[query]
+        if in_files:
+            x, before = (pixels(names[at], files[names[at]]) for names in (attacked, photographs))
+            check(np.array_equal(prepared(opened(files[photographs[at]]), net.pre), clean[query]), f"{name}: another photograph")
+            if photos:
+                same_image(photos / items[query]["file"], before, net.pre)
+        check(x.shape == before.shape, f"{name}: the attacked image has another size than the clean one")
         change = np.abs(x - before).astype(np.float64)
         size = {"linf": change.max, "l2": lambda: np.linalg.norm(change)}[suite.get("norm", "linf")]()
         check(x.min() >= 0 and x.max() <= 1 and size <= suite["eps"] * (1 + 1e-4) + 1e-6, f"{name}: outside of its bounds")
@@ -273,26 +340,41 @@ def verify(bundle, model, folder=None):
             for claimed in (v for k, v in outcome["after"].items() if isinstance(v, bool)):
                 low, high = exact.measure(measures[outcome["attack"]], query, targets, by_pillow[at], claimed)[:2]
                 decisions, otherwise = decisions + 1, otherwise + [name] * (not low <= claimed <= high)
+        kind = measures[outcome["attack"]]
+        check(kind == ROBUST.get(outcome["attack"], (None, kind))[1], f"{name}: {kind} is another measure than its attack's")
         for when, point in (("before", judge.points[query]), ("after", z)):
-            for claimed in (v for k, v in outcome[when].items() if k != "retrieval"):
-                low, high, claimed = (*judge.measure(measures[outcome["attack"]], query, targets, point, claimed), claimed)[:3]
+            states = {k: v for k, v in outcome[when].items() if k != "retrieval"}
+            expected = set() if judge.nothing(kind, query, targets) else MEASURES[kind]
+            check(set(states) == expected, f"{name}: measures {when} the attack are missing, or there are others")
+            for claimed in states.values():
+                low, high, claimed = (*judge.measure(kind, query, targets, point, claimed), claimed)[:3]
                 check(np.all(low <= claimed) and np.all(claimed <= high), f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
+    listed = {(index[probe], index[reference]): same for probe, reference, same, *_ in manifest["listed"]}
+    for probe, reference, same in manifest["pairs"]:
+        genuine = listed.get((probe, reference)) if listed else items[probe]["label"] == items[reference]["label"]
+        check(same == genuine, f"the pair {items[probe]['id']}, {items[reference]['id']} is stated otherwise in the data")
     for same, share in [(True, "tar"), (False, "far")] * bool(judge.decisions):
         pairs = [judge.far(*judge.points[pair]) for *pair, genuine in manifest["pairs"] if genuine == same]
         low, high = 100 * np.mean(np.array(pairs)[:, None] <= judge.decisions["threshold"] + judge.sides, axis=0) + [-1e-6, 1e-6]
         check(low <= judge.decisions[share] <= high, f"{share} is stated as {judge.decisions[share]}, where {low} to {high} is found")
-    for name, attack in (("robust_r1", "R1"), ("robust_top1", "TOP1")):
-        robust, hits = report["scores"].get(name), [o["after"].get("hit") for o in outcomes if o["attack"] == attack]
-        check(robust is None or abs(100 * np.mean([hit for hit in hits if hit is not None]) - robust["value"]) < 1e-6, f"{name} is not that of its trials")
+    lost = {o["query"] for o in outcomes if False in (o["before"].get("hit"), o["after"].get("hit"))}  # by any attack, and without one
+    for attack, (name, _) in ROBUST.items():
+        robust, left = report["scores"].get(name), [o["query"] not in lost for o in outcomes if o["attack"] == attack and "hit" in o["after"]]
+        check(robust is None or left and abs(100 * np.mean(left) - robust["value"]) < 1e-6, f"{name} is not that of its trials")
     hashes["evidence"] = hashlib.sha256(bundle).hexdigest()
-    of_files = f"{len(manifest['items'])} image files are the report's" if folder else "image files were not given, so their hashes are as listed"
+    of_files = "image files were not given, so their hashes are as listed, and the archive's images may be others"
+    if folder:
+        of_files = f"{len(items)} image files are the report's; {compared} were decoded, and give the archive's images"
     lines = [f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files]
+    lines.append("a query that withstood its attacked images may not withstand others; only another audit shows that")
     if jpeg:
         lines.append(f"JPEG files of quality {jpeg}: changed by {largest}/255 at most as they are read, and by ε at most before they are saved")
-        lines.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} trials end as reported" + "".join(f"\n    not {name}" for name in otherwise))
-    return "\n  ".join(lines)
+        lines.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} trials end as reported")
+        lines += [f"  not {name}" for name in otherwise]
+    return "\n  ".join(map(printable, lines))
 
 
 if __name__ == "__main__":
     check(len(sys.argv) in (3, 4), "expected evidence.zip, model.onnx, and the folder of the images, or their list, if they are at hand")
+    check(all(Path(path).exists() for path in sys.argv[1:]), f"one of {', '.join(sys.argv[1:])} is missing")
     print(verify(Path(sys.argv[1]).read_bytes(), *sys.argv[2:]))

@@ -84,8 +84,8 @@ impl AttackedFiles {
     }
 
     /// Claims the folder for the audit `run`. Errors (exit code 2): it has files of another audit, or of one
-    /// that is unknown.
-    pub fn claim(&self, run: &Identity) -> Result<()> {
+    /// that is unknown. `resumed`: whether there may be files of an earlier process.
+    pub fn claim(&self, run: &Identity, resumed: bool) -> Result<()> {
         let failed = |why: String| Error::usage(format!("--attacked-out {}: {why}", self.folder.display()));
         let (file, hidden) = (self.folder.join(RUN), self.folder.join(HIDDEN_RUN));
         let read = |file: &Path| files::read_text(file, files::BY_HAND);
@@ -93,6 +93,8 @@ impl AttackedFiles {
         match read(&file).or_else(|_| read(&hidden)) {
             Ok(found) if found == run => return Ok(()),
             _ if !has_files(&self.folder) => {}
+            // It was empty when this audit began: its journal may lie there.
+            Err(_) if !resumed => {}
             found => {
                 let whose = if found.is_ok() { "another audit" } else { "an unknown audit" };
                 return Err(failed(format!(
@@ -115,11 +117,11 @@ impl AttackedFiles {
         self.folder.join(self.path(outcome)).is_file()
     }
 
-    /// Writes the file of an outcome.
+    /// Writes the file of an outcome. Error (exit code 1): the disk is full.
     pub fn write(&self, outcome: &Outcome, evidence: &Evidence) -> Result<()> {
         let path = self.folder.join(self.path(outcome));
         let failed =
-            |why: String| Error::usage(format!("--attacked-out: can't write {}: {why}", path.display()));
+            |why: String| Error::internal(format!("--attacked-out: can't write {}: {why}", path.display()));
         let folder = path.parent().unwrap_or(&self.folder);
         std::fs::create_dir_all(folder).map_err(|e| failed(e.to_string()))?;
         let bytes = file_of(&evidence.image, evidence.shape, self.jpeg)?;
@@ -164,7 +166,7 @@ impl AttackedFiles {
         let path = self.folder.join(LIST);
         let written =
             std::fs::create_dir_all(&self.folder).and_then(|()| files::replace(&path, text.as_bytes()));
-        written.map_err(|e| Error::usage(format!("--attacked-out: can't write {}: {e}", path.display())))
+        written.map_err(|e| Error::internal(format!("--attacked-out: can't write {}: {e}", path.display())))
     }
 }
 
@@ -183,20 +185,25 @@ fn largest_change(dataset: &Dataset, query: &str, file: &[u8]) -> Result<u8> {
     Ok(pairs.map(|(a, b)| grey_level(*a).abs_diff(grey_level(*b))).max().unwrap_or(0))
 }
 
-/// A query's id as a path below a folder, with this extension.
+/// Most bytes of a file's name. File systems take 255, and while a file is written its name is longer.
+const LONGEST: usize = 200;
+
+/// A query's id as a path below a folder, with this extension. A long name is cut.
 fn below(id: &str, extension: &str) -> String {
     let parts = Path::new(id).components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
         _ => None,
     });
-    let name = parts.collect::<Vec<_>>().join("/");
+    let mut name = parts.collect::<Vec<_>>().join("/");
+    let file = name.rfind('/').map_or(0, |slash| slash + 1);
+    name.truncate(name.floor_char_boundary(file + LONGEST));
     let has_it = Path::new(&name).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension));
     if has_it { name } else { format!("{name}.{extension}") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::below;
+    use super::{LONGEST, below};
 
     #[test]
     fn files_lie_below_their_folder() {
@@ -209,5 +216,19 @@ mod tests {
         ] {
             assert_eq!(below(id, "png"), expected);
         }
+    }
+
+    /// A name of 255 bytes is one that a file may have, but not the file that is being written.
+    #[test]
+    fn long_names_are_cut() {
+        let of_file = |id: &str| below(id, "png").rsplit_once('/').map(|(_, name)| name.to_string()).unwrap();
+        let (latin, greek) = ("n".repeat(251), "ν".repeat(125));
+        assert_eq!(of_file(&format!("class/{latin}.png")), "n".repeat(LONGEST) + ".png");
+        // Not within a character.
+        assert_eq!(
+            of_file(&format!("class/n{greek}.jpg")),
+            format!("n{}.png", "ν".repeat((LONGEST - 1) / 2))
+        );
+        assert_eq!(of_file(&format!("{latin}/0.png")), "0.png");
     }
 }

@@ -1,55 +1,125 @@
-//! The last step of an audit: scores, rows and findings from the outcomes of its attacks.
+//! The last step of an audit: the report, whose scores, rows and findings follow from the outcomes of its
+//! attacks.
 
+use super::describe::Run;
 use super::warnings;
-use crate::check::float16;
+use crate::check::{attacked, float16};
 use crate::facts::is_robust_term;
 use crate::judge::{breakdown, corruption, retrieval, score, smallest, strong, verification};
-use crate::record::{self, Outcome, Report, ScoreName, Scores};
+use crate::record::reason::SAMPLING_NOISE;
+use crate::record::{
+    Attack, Corrupted, Examples, HalfPrecision, ModelRecord, Outcome, Report, SCHEMA_VERSION, ScoreName,
+    Scores, SuiteRecord, Timing, Verdict, Warning,
+};
 use crate::threat::Objective;
 use std::collections::BTreeSet;
 
-/// A report with the outcomes of all its trials.
+/// A run, all of whose trials have run.
 pub struct Attacked {
-    report: Report,
+    pub run: Run,
+    pub results: Results,
+}
+
+/// What the attacks of a run gave.
+#[derive(Default)]
+pub struct Results {
+    pub outcomes: Vec<Outcome>,
+    pub corrupted: Vec<Corrupted>,
+    /// The scale of float16 steps and a sample with float32 steps, if attacks ran in float16.
+    pub half_precision: Option<HalfPrecision>,
+    pub examples: Option<Examples>,
+    /// Nodes with a softened gradient in the backward passes that the strong search used.
+    pub softened: Vec<String>,
+    /// Findings of the attacks themselves.
+    pub warnings: Vec<Warning>,
+    /// Computed attack steps of single images.
+    pub image_steps: usize,
+    /// Seconds of the attacks.
+    pub attacks_s: f64,
+    /// Seconds of the sample with float32 steps.
+    pub check_s: f64,
+}
+
+impl Run {
+    /// The report of `results`, without the numbers that follow from them.
+    pub fn report(self, results: Results) -> Report {
+        let timing = Timing {
+            attacks_s: self.timing.attacks_s + results.attacks_s,
+            check_s: self.timing.check_s + results.check_s,
+            image_steps: self.timing.image_steps + results.image_steps,
+            ..self.timing
+        };
+        Report {
+            schema_version: SCHEMA_VERSION,
+            tool: self.tool,
+            model: ModelRecord { softened: results.softened, ..self.model },
+            data: self.data,
+            suite: SuiteRecord { queries: queries(&results.outcomes), ..self.suite },
+            seed: self.seed,
+            allow_untrusted: self.allow_untrusted,
+            benign: self.benign,
+            attacks: Vec::new(),
+            retrieval: Vec::new(),
+            smallest: None,
+            hub: self.hub,
+            targets: self.targets,
+            breakdowns: Vec::new(),
+            universal: self.universal,
+            corruptions: None,
+            verification: self.verification,
+            scores: Scores::default(),
+            trials: self.trials,
+            outcomes: results.outcomes,
+            corrupted: results.corrupted,
+            trials_file: None,
+            skipped: self.skipped,
+            labels: self.labels,
+            groups: self.groups,
+            half_precision: results.half_precision,
+            warnings: [self.warnings, results.warnings].concat(),
+            part: self.part,
+            gate: None,
+            examples: results.examples,
+            command: self.command,
+            timing,
+        }
+    }
 }
 
 impl Attacked {
-    /// A report with its outcomes.
-    pub fn new(report: Report) -> Attacked {
-        Attacked { report }
-    }
-
     /// The report with rows, scores and findings. `requested` are the scores of the suite.
     pub fn conclude(self, requested: &[ScoreName]) -> Report {
-        let Attacked { mut report } = self;
-        report.suite.queries = queries(&report.outcomes);
-        report.verification = verification::attacked(&report);
-        let robust = strong::robust(&report);
-        let (mut attacks, scores) =
-            score::score(&report.outcomes, &report.skipped, &report.basis(), requested, report.seed);
+        let measured = self.run.report(self.results);
+        let robust = strong::robust(&measured);
+        let (attacks, scores) =
+            score::score(&measured.outcomes, &measured.skipped, &measured.basis(), requested, measured.seed);
         // Robust R@1 counts what any attack broke, and must have the same interval everywhere in a report.
-        if let Some(robust) = &robust {
-            let strong = |row: &&mut record::Attack| is_robust_term(&row.code);
-            attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);
-        }
-        let (robust_r1, robust_top1) = match report.data.has_classes() {
+        let row = |row: Attack| match &robust {
+            Some(robust) if is_robust_term(&row.code) => Attack { after_interval: robust.interval, ..row },
+            _ => row,
+        };
+        let attacks = attacks.into_iter().map(row).collect();
+        let (robust_r1, robust_top1) = match measured.data.has_classes() {
             true => (robust, None),
             false => (None, robust),
         };
-        report.attacks = attacks;
-        report.scores = Scores { robust_r1, robust_top1, ..scores };
-        report.retrieval = retrieval::rows(&report.outcomes, &report.labels);
-        report.smallest = smallest::smallest(&report);
-        report.corruptions = corruption::corruptions(&report);
-        report.breakdowns = breakdown::breakdowns(&report);
-        if report.part.is_none() {
-            let comparison = float16::compare(&report);
-            if let Some(half) = &mut report.half_precision {
-                half.comparison = comparison;
-            }
-        }
-        report.warnings.extend(warnings::after_attacks(&report));
-        report
+        let comparison = match measured.part {
+            None => float16::compare(&measured),
+            Some(_) => None,
+        };
+        let scored = Report {
+            attacks,
+            scores: Scores { robust_r1, robust_top1, ..scores },
+            retrieval: retrieval::rows(&measured.outcomes, &measured.labels),
+            smallest: smallest::smallest(&measured),
+            corruptions: corruption::corruptions(&measured),
+            verification: verification::attacked(&measured),
+            half_precision: measured.half_precision.map(|half| HalfPrecision { comparison, ..half }),
+            ..measured
+        };
+        let rows = Report { breakdowns: breakdown::breakdowns(&scored), ..scored };
+        let found = warnings::after_attacks(&rows);
+        Report { warnings: [rows.warnings, found].concat(), ..rows }
     }
 }
 
@@ -66,4 +136,13 @@ fn queries(outcomes: &[Outcome]) -> usize {
         0 => count(true),
         queries => queries,
     }
+}
+
+/// The report with the gate's verdict, and what the gate can't detect. A finding of an earlier verdict is
+/// about another baseline, and goes.
+pub fn with_verdict(report: Report, verdict: Verdict) -> Report {
+    let report = Report { gate: Some(verdict), ..report };
+    let noise = attacked::sampling_noise(&report);
+    let others = report.warnings.iter().filter(|w| !SAMPLING_NOISE.made(w)).cloned();
+    Report { warnings: others.chain(noise).collect(), ..report }
 }

@@ -1,4 +1,4 @@
-//! The report before the attacks: the model, the images, the suite and its trials.
+//! A run before its attacks: the model, the images, the suite and its trials, as reports describe them.
 
 use super::attack::Surrogate;
 use super::embed::Embedded;
@@ -12,8 +12,8 @@ use crate::facts::measures::FIRST;
 use crate::feature::verification;
 use crate::files::hex;
 use crate::model::inspect::Look;
-use crate::model::{Info, runtime};
-use crate::record::{self, Precision, Report, Space, Warning};
+use crate::model::{Info, Model, runtime};
+use crate::record::{self, Part, Precision, Skipped, Space, Timing, TrialList, Warning};
 use crate::request::Request;
 use crate::space::Gallery;
 use crate::threat::{self, AttackContext, Mask, Selection, Trial};
@@ -21,57 +21,71 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The report of `chosen` trials that have not run.
-pub fn before_attacks(
-    request: &Request,
-    embedded: &Embedded,
-    setup: &Setup,
-    surrogate: Option<&Surrogate>,
-    chosen: &Chosen,
-) -> Report {
-    let Embedded { subject, context, data, benign, .. } = embedded;
-    let Chosen { selection, attempts, .. } = chosen;
-    let (gallery, trials, acceptance) = (&context.gallery, &selection.trials, setup.suite.threshold);
-    let info = &subject.model.info;
-    let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset, chosen);
-    let mut warnings: Vec<Warning> = check::warnings(embedded.findings.clone()).collect();
-    warnings.extend(warnings::before_attacks(&subject.dataset, info, data, benign.as_ref()));
-    warnings.extend(warnings::of_machine(request, &info.cpu_nodes));
-    warnings.extend(warnings::of_trials(context, trials, attempts));
-    Report {
-        schema_version: record::SCHEMA_VERSION,
-        tool: tool(request, subject),
-        model: model(subject),
-        data: data.clone(),
-        suite: suite(setup, surrogate, request.attack.precision, sampling),
-        seed: request.seed,
-        allow_untrusted: request.allow_untrusted,
-        benign: benign.clone(),
-        trials: threat::list(setup.protocol, setup.plan.form, gallery, trials),
-        skipped: selection.skipped.clone(),
-        labels: labels(selection, gallery, &subject.dataset),
-        groups: groups(attempts, gallery, &subject.dataset),
-        half_precision: subject.half.clone(),
-        warnings,
-        command: request.command.clone(),
-        timing: embedded.timing.clone(),
-        hub: hub(trials, context),
-        targets: request.images.targets.as_deref().and_then(|path| foreign(path, gallery)),
-        universal: universal(trials, context),
-        verification: verification::clean(context, acceptance, trials, setup.plan.seed, request.progress),
-        // No trial has run.
-        outcomes: Vec::new(),
-        corrupted: Vec::new(),
-        attacks: Vec::new(),
-        retrieval: Vec::new(),
-        breakdowns: Vec::new(),
-        smallest: None,
-        corruptions: None,
-        scores: record::Scores::default(),
-        gate: None,
-        examples: None,
-        part: None,
-        trials_file: None,
+/// What is known of a run before its attacks. Reports have it under the same names.
+#[derive(Clone)]
+pub struct Run {
+    pub tool: record::Tool,
+    pub model: record::ModelRecord,
+    pub data: record::Data,
+    pub suite: record::SuiteRecord,
+    pub seed: u64,
+    pub allow_untrusted: bool,
+    pub benign: Option<record::Benign>,
+    pub hub: Option<record::Hub>,
+    pub targets: Option<record::ForeignTargetsRecord>,
+    pub universal: Option<record::Universal>,
+    /// Without an attack.
+    pub verification: Option<record::Verification>,
+    pub trials: TrialList,
+    pub skipped: Vec<Skipped>,
+    pub labels: BTreeMap<String, String>,
+    pub groups: BTreeMap<String, String>,
+    pub warnings: Vec<Warning>,
+    pub part: Option<Part>,
+    pub command: Option<String>,
+    /// Seconds before the attacks.
+    pub timing: Timing,
+}
+
+impl Run {
+    /// The run of all `chosen` trials.
+    pub fn new(
+        request: &Request,
+        embedded: &Embedded,
+        setup: &Setup,
+        surrogate: Option<&Surrogate>,
+        chosen: &Chosen,
+    ) -> Run {
+        let Embedded { subject, context, data, benign, .. } = embedded;
+        let Chosen { selection, attempts, .. } = chosen;
+        let (gallery, trials, acceptance) = (&context.gallery, &selection.trials, setup.suite.threshold);
+        let Model { info, graphs, .. } = &subject.model;
+        let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset, chosen);
+        let found = check::warnings(embedded.findings.clone())
+            .chain(warnings::before_attacks(&subject.dataset, info, data, benign.as_ref()))
+            .chain(warnings::of_machine(request, &graphs.cpu_nodes))
+            .chain(warnings::of_trials(context, trials, attempts));
+        Run {
+            tool: tool(request, subject),
+            model: model(subject),
+            data: data.clone(),
+            suite: suite(setup, surrogate, request.attack.precision, sampling),
+            seed: request.seed,
+            allow_untrusted: request.allow_untrusted,
+            benign: benign.clone(),
+            hub: hub(trials, context),
+            targets: request.images.targets.as_deref().and_then(|path| foreign(path, gallery)),
+            universal: universal(trials, context),
+            verification: verification::clean(context, acceptance, trials, setup.plan.seed, request.progress),
+            trials: threat::list(setup.protocol, setup.plan.form, gallery, trials),
+            skipped: selection.skipped.clone(),
+            labels: labels(selection, gallery, &subject.dataset),
+            groups: groups(attempts, gallery, &subject.dataset),
+            warnings: found.collect(),
+            part: None,
+            command: request.command.clone(),
+            timing: embedded.timing.clone(),
+        }
     }
 }
 
@@ -102,7 +116,7 @@ pub fn tool(request: &Request, subject: &Subject) -> record::Tool {
         provider: subject.machine.options.provider.to_string(),
         provider_why: subject.machine.why.clone(),
         fast_math: request.compute.fast_math,
-        cpu_nodes: subject.model.info.cpu_nodes.clone(),
+        cpu_nodes: subject.model.graphs.cpu_nodes.clone(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The second step of an audit: every image is embedded, and retrieval without an attack is measured.
 
 use super::cost::{clusters, most_ranked};
-use super::images;
+use super::gather;
 use super::open::{Opened, Setup, Subject, metric};
 use super::selection;
 use super::settings::settle_card;
@@ -59,7 +59,7 @@ impl Opened {
     pub fn embed(self, request: &Request, clusterings: Option<usize>) -> Result<Embedded> {
         let Opened { mut subject, setup, vectors, targets, hub_class, mut findings, mut timing } = self;
         let Subject { dataset, model, metric, .. } = &mut subject;
-        let (gallery, data, of_images) = images::embed(request, dataset, vectors, model, *metric)?;
+        let (gallery, data, of_images) = gather::embed(request, dataset, vectors, model, *metric)?;
         let each = data.gallery as f64 * model.info.dim as f64;
         let clusterings = clusterings.filter(|_| clusters(request, each, data.classes));
         let (most, sampling) = ranked(request, &gallery);
@@ -120,7 +120,7 @@ impl Embedded {
         let stated = Card { stretched: dataset.stretched, ..request.reading.stated.clone() };
         let card = settle_card(stated, None, path)?;
         let mut phase = Phase::new("surrogate", 0, request.progress);
-        let mut other = machine.open(request, path, &card, &mut phase)?;
+        let (mut other, _) = machine.open(request, path, &card, &mut phase)?;
         phase.finish();
         if other.shape() != model.shape() {
             return Err(Error::usage(format!(
@@ -131,7 +131,7 @@ impl Embedded {
                 model.shape()
             )));
         }
-        let (gallery, ..) = images::embed(request, dataset, None, &mut other, metric(&card))?;
+        let (gallery, ..) = gather::embed(request, dataset, None, &mut other, metric(&card))?;
         let context = context(gallery, &self.setup, self.context.hub_class, dataset)?;
         Ok(SurrogateModel { model: other, context })
     }

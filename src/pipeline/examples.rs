@@ -1,15 +1,15 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
-use super::photographs::Photographs;
+use super::attack::Work;
 use super::selection::Attempt;
-use crate::data::{Dataset, Preparation};
+use crate::data::Dataset;
 use crate::judge::score::{Basis, withstood};
 use crate::pictures::{PHOTOGRAPH, SIDES, difference, encoded};
 use crate::random::Random;
-use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome};
+use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome, Space};
 use crate::space::Gallery;
 use crate::space::heads::Heads;
-use crate::threat::{AttackContext, Evidence, OBJECTIVES, Objective, Plan};
+use crate::threat::{Evidence, OBJECTIVES, Objective};
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, Axis};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,74 +97,25 @@ impl Collector {
     }
 
     /// Makes the pictures.
-    pub fn finish(
-        self,
-        context: &AttackContext,
-        dataset: &Dataset,
-        prep: &Preparation,
-        photographs: Option<&Photographs>,
-        plan: &Plan,
-    ) -> Result<Option<Examples>> {
+    pub fn finish(self, work: &Work) -> Result<Option<Examples>> {
+        let Work { context, dataset, prep, plan, .. } = *work;
         let gallery = &context.gallery;
-        let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no image `{id}`")));
         let of_model = [prep.channels, prep.height, prep.width];
         // A change of ε is shown as black or white. If ε is a length, so is a pixel's share of a change that
         // all pixels have in equal parts.
-        let pixels = prep.channels * prep.height * prep.width;
-        let amplification = 0.5 * (plan.ball.widest)(pixels) / plan.eps;
+        let amplification = 0.5 * (plan.ball.widest)(of_model.iter().product()) / plan.eps;
         let mut trials = Vec::new();
-        let mut named = BTreeSet::new();
-        let all = OBJECTIVES.iter().flat_map(|attack| {
-            self.shown.get(attack.code).into_iter().flatten().map(move |(o, e)| (attack, o, e))
-        });
-        for (attack, outcome, evidence) in all {
-            let query = index(&outcome.query)?;
-            let clean = match photographs {
-                None => dataset.pixels(query, prep)?.data,
-                Some(photographs) => photographs.image(dataset, prep, query)?.data,
-            };
-            let shape = evidence.shape;
-            let side = photographs.map_or(SIDES[0], |_| PHOTOGRAPH);
-            let difference = difference(&evidence.image, &clean, amplification);
-            let targets = outcome.targets.iter().map(|id| index(id)).collect::<Result<Vec<_>>>()?;
-            let [before, after] = rankings(gallery, attack, query, &targets, &evidence.point);
-            let shown = before.iter().chain(&after).chain(&targets).copied();
-            named.extend(shown.filter(|i| !gallery.targets().contains(i)));
-            let captured = captured(context.heads.as_ref(), outcome);
-            named.extend(captured.iter().copied().filter(|i| !gallery.targets().contains(i)));
-            // The ranking is the target's if the perturbed item is a candidate.
-            let class = gallery.labels[ranks(attack, query, &targets)];
-            let relevant = |i: usize| match dataset.classless {
-                true => targets.contains(&i),
-                false => gallery.labels[i] == class,
-            };
-            let neighbour = |&i: &usize| Neighbour { id: gallery.ids[i].clone(), relevant: relevant(i) };
-            trials.push(Example {
-                attack: outcome.attack.clone(),
-                query: outcome.query.clone(),
-                class: dataset.classes[gallery.labels[query]].clone(),
-                targets: outcome.targets.clone(),
-                clean: encoded(&clean, shape, side)?,
-                attacked: encoded(&evidence.image, shape, side)?,
-                difference: encoded(&difference, shape, side)?,
-                nearest_before: before.iter().map(neighbour).collect(),
-                nearest_after: after.iter().map(neighbour).collect(),
-                captured: (captured.iter())
-                    .map(|&i| Neighbour {
-                        id: gallery.ids[i].clone(),
-                        relevant: gallery.labels[i] == gallery.labels[query],
-                    })
-                    .collect(),
-                losses: evidence.losses.clone(),
-            });
+        for attack in OBJECTIVES {
+            for (outcome, evidence) in self.shown.get(attack.code).into_iter().flatten() {
+                trials.push(example(work, attack, outcome, evidence, amplification)?);
+            }
         }
         let mut thumbnails = BTreeMap::new();
-        for i in named {
-            if dataset.items[i].has_pixels() {
-                thumbnails.insert(
-                    gallery.ids[i].clone(),
-                    encoded(&dataset.pixels(i, prep)?.data, of_model, SIDES[1])?,
-                );
+        for id in trials.iter().flat_map(named).collect::<BTreeSet<String>>() {
+            let i = index(gallery, &id)?;
+            if !gallery.targets().contains(&i) && dataset.items[i].has_pixels() {
+                let picture = encoded(&dataset.pixels(i, prep)?.data, of_model, SIDES[1])?;
+                thumbnails.insert(id, picture);
             }
         }
         let map = self.map(gallery, dataset);
@@ -195,6 +146,59 @@ impl Collector {
             gallery: shown.iter().map(place).collect(),
         })
     }
+}
+
+/// The example of a trial. Differences of pixels are multiplied by `amplification`.
+fn example(
+    work: &Work,
+    attack: &Objective,
+    outcome: &Outcome,
+    evidence: &Evidence,
+    amplification: f32,
+) -> Result<Example> {
+    let Work { context, dataset, prep, plan, .. } = *work;
+    let gallery = &context.gallery;
+    let query = index(gallery, &outcome.query)?;
+    let (clean, side) = match work.photographs.filter(|_| plan.space == Space::File) {
+        None => (dataset.pixels(query, prep)?.data, SIDES[0]),
+        Some(photographs) => (photographs.image(dataset, prep, query)?.data, PHOTOGRAPH),
+    };
+    let picture = |image: &[f32]| encoded(image, evidence.shape, side);
+    let targets = outcome.targets.iter().map(|id| index(gallery, id)).collect::<Result<Vec<_>>>()?;
+    let [before, after] = rankings(gallery, attack, query, &targets, &evidence.point);
+    // The ranking is the target's if the perturbed item is a candidate.
+    let class = gallery.labels[ranks(attack, query, &targets)];
+    let is_relevant = |i: usize| match dataset.classless {
+        true => targets.contains(&i),
+        false => gallery.labels[i] == class,
+    };
+    let neighbour = |i: usize, relevant: bool| Neighbour { id: gallery.ids[i].clone(), relevant };
+    let ranking = |items: &[usize]| items.iter().map(|&i| neighbour(i, is_relevant(i))).collect();
+    let captured = captured(context.heads.as_ref(), outcome).into_iter();
+    Ok(Example {
+        attack: outcome.attack.clone(),
+        query: outcome.query.clone(),
+        class: dataset.classes[gallery.labels[query]].clone(),
+        targets: outcome.targets.clone(),
+        clean: picture(&clean)?,
+        attacked: picture(&evidence.image)?,
+        difference: picture(&difference(&evidence.image, &clean, amplification))?,
+        nearest_before: ranking(&before),
+        nearest_after: ranking(&after),
+        captured: captured.map(|i| neighbour(i, gallery.labels[i] == gallery.labels[query])).collect(),
+        losses: evidence.losses.clone(),
+    })
+}
+
+/// The place of an item by its id.
+fn index(gallery: &Gallery, id: &str) -> Result<usize> {
+    gallery.find(id).ok_or_else(|| Error::internal(format!("no image `{id}`")))
+}
+
+/// The ids of all items that an example shows besides its query.
+fn named(e: &Example) -> Vec<String> {
+    let near = e.nearest_before.iter().chain(&e.nearest_after).chain(&e.captured).map(|n| n.id.clone());
+    near.chain(e.targets.iter().cloned()).collect()
 }
 
 /// How far an attack moved its embedding. Trials end in another order with another batch: among equals the
@@ -274,11 +278,6 @@ pub fn merge(parts: &[(&[Outcome], &Examples)], basis: &Basis) -> Option<Example
         picked(&outcomes, basis).into_iter().map(|i| mine[i].1.clone()).collect::<Vec<_>>()
     };
     let trials: Vec<Example> = all.values().flat_map(of_attack).collect();
-    let named = |e: &Example| {
-        let near = e.nearest_before.iter().chain(&e.nearest_after).map(|n| n.id.clone());
-        let captured = e.captured.iter().map(|n| n.id.clone());
-        near.chain(captured).chain(e.targets.iter().cloned()).collect::<Vec<_>>()
-    };
     let named: BTreeSet<String> = trials.iter().flat_map(named).collect();
     let thumbnails = parts.iter().flat_map(|(_, e)| &e.thumbnails).filter(|(id, _)| named.contains(*id));
     let mut queries: Vec<Move> = parts.iter().flat_map(|(_, e)| e.map.queries.iter().cloned()).collect();

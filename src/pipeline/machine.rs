@@ -1,5 +1,6 @@
 //! The execution provider of an audit, and why it was chosen.
 
+use super::cost::Speed;
 use crate::model::card::Card;
 use crate::model::memory::Bytes;
 use crate::model::runtime::{self, Options, Provider};
@@ -12,7 +13,7 @@ use crate::{Exit, Result, interrupt};
 use std::path::Path;
 
 /// The stages of the phase `model`: those of opening it, and a few timed runs.
-pub const STAGES: [&str; 4] = [model::STAGES[0], model::STAGES[1], model::STAGES[2], "timing"];
+const STAGES: [&str; 4] = [model::STAGES[0], model::STAGES[1], model::STAGES[2], "timing"];
 
 /// The execution provider of an audit.
 #[derive(Clone, Debug)]
@@ -50,24 +51,49 @@ impl Machine {
         }
     }
 
-    /// Opens a model. If CUDA was chosen and not requested, a model that it can't run is opened on the CPU.
-    /// Errors: those of [`Model::open`]; its embedding is drawn at random (exit code 12), unless
-    /// `--allow-untrusted`.
-    pub fn open(&mut self, request: &Request, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
+    /// Opens a model, and returns the machine that it is on: if CUDA was chosen and not requested, a model
+    /// that it can't run is opened on the CPU. Errors: those of [`Model::open`]; its embedding is drawn at
+    /// random (exit code 12), unless `--allow-untrusted`.
+    pub fn open(
+        &self,
+        request: &Request,
+        path: &Path,
+        card: &Card,
+        phase: &mut Phase,
+    ) -> Result<(Model, Machine)> {
         let chosen = self.why.is_some() && self.options.provider != Provider::Cpu;
-        let opened = match open_on(request, self.options, path, card, phase) {
+        let (model, machine) = match open_on(request, self.options, path, card, phase) {
             Err(e) if chosen && e.exit == Exit::Model => {
                 let options = request.compute.options(Provider::Cpu);
                 let model = open_on(request, options, path, card, phase)?;
-                *self = Machine { options, why: Some(format!("not on CUDA: {}", e.brief(path))) };
-                model
+                (model, Machine { options, why: Some(format!("not on CUDA: {}", e.brief(path))) })
             }
-            opened => opened?,
+            opened => (opened?, self.clone()),
         };
         if !request.allow_untrusted {
-            opened.info.refuse_drawn()?;
+            model.info.refuse_drawn()?;
         }
-        Ok(opened)
+        Ok((model, machine))
+    }
+
+    /// [`Machine::open`] with the model of the request, which is timed. There is no time if no plan is shown.
+    pub fn open_timed(&self, request: &Request, card: &Card) -> Result<(Model, Machine, Option<Speed>)> {
+        let mut phase = Phase::new("model", 0, request.progress);
+        let (mut model, machine) = self.open(request, &request.model, card, &mut phase)?;
+        // float16 steps have no scale yet, and without it there is nothing to time.
+        if request.progress == Mode::None || request.attack.precision == Precision::Fp16 {
+            phase.finish();
+            return Ok((model, machine, None));
+        }
+        let meter = Meter::default();
+        meter.set(STAGES.len() - 1, STAGES.len());
+        let mut look = || phase.stage(&meter, &STAGES);
+        let (model, speed) = interrupt::watched("while the model was timed", &mut look, move || {
+            let speed = Speed::measure(&mut model);
+            (model, speed)
+        })?;
+        phase.finish();
+        Ok((model, machine, speed.ok()))
     }
 
     /// The provider and the reason, in words.

@@ -9,6 +9,7 @@ pub(crate) mod cost;
 pub(crate) mod describe;
 pub(crate) mod embed;
 pub(crate) mod examples;
+pub(crate) mod gather;
 pub(crate) mod images;
 pub(crate) mod machine;
 pub(crate) mod open;
@@ -18,18 +19,19 @@ pub(crate) mod selection;
 pub(crate) mod settings;
 pub(crate) mod warnings;
 
-use crate::check;
 use crate::judge::gate::{self, Rules};
-use crate::record::{Report, Verdict};
+use crate::record::{Report, Timing, Verdict};
 use crate::report::{self, Destination, Target};
 use crate::request::Request;
 use crate::shards::journal::Journal;
 use crate::{Exit, Result};
+use attack::saved;
+use conclude::with_verdict;
 pub use embed::Embedded;
 use embed::{CLUSTERINGS, SurrogateModel};
 use open::{Opened, Purpose};
 pub use open::{Setup, Subject};
-use plan::{Planned, saved};
+use plan::Planned;
 use settings::Settings;
 
 /// Runs an audit and returns its report, written to every requested file.
@@ -47,28 +49,34 @@ pub fn run(request: &Request) -> Result<Report> {
     let setup = embedded.setup.clone();
     let lent = surrogate.as_mut().map(SurrogateModel::lend);
     let planned = Planned::new(request, &mut embedded, &setup, lent, chosen);
+    let before = planned.report();
     if let Some(baseline) = &baseline {
-        gate::comparable(baseline, &planned.report)?;
-        settings::refuse_unmeasured_drops(&rules, baseline, &setup.suite, &planned.report)?;
+        gate::comparable(baseline, &before)?;
+        settings::refuse_unmeasured_drops(&rules, baseline, &setup.suite, &before)?;
     }
-    gate::refuse_unmeasured(&rules, &planned.report)?;
+    gate::refuse_unmeasured(&rules, &before)?;
 
     // The attacks that no earlier process has run, and the conclusions.
     let planned = planned.share(request.run.partition)?;
     let pictures = request.output.pictures || files.targets.iter().any(Target::shows_examples);
     let attacked = planned.attack(request, &mut journal, &[], pictures)?;
-    let mut report = attacked.conclude(&setup.suite.scores);
-    report.timing.total_s = embedded.subject.clock.total();
+    let report = attacked.conclude(&setup.suite.scores);
+    let timing = Timing { total_s: embedded.subject.clock.total(), ..report.timing.clone() };
+    let report = Report { timing, ..report };
 
     // The verdict, and the files. A report that can't be judged is written too: its attacks took hours.
-    let judged = judge(&mut report, request, baseline.as_ref(), &rules);
+    let (report, unjudged) = match judge(&report, request, baseline.as_ref(), &rules) {
+        Ok(Some(verdict)) => (with_verdict(report, verdict), None),
+        Ok(None) => (report, None),
+        Err(e) => (report, Some(e)),
+    };
     let can_be_judged_later = files.targets.iter().any(Target::is_whole);
     let written = report::write_all(files.targets, files.trials, &report, request.output.pictures);
     written.map_err(|e| saved(e, &mut journal))?;
-    match judged {
-        Ok(()) => {}
-        Err(e) if !can_be_judged_later => return Err(saved(e, &mut journal)),
-        Err(mut e) => {
+    match unjudged {
+        None => {}
+        Some(e) if !can_be_judged_later => return Err(saved(e, &mut journal)),
+        Some(mut e) => {
             journal.iter_mut().for_each(Journal::done);
             e.message += ". The report is written without a verdict: `audit gate` judges it by other rules";
             return Err(e);
@@ -86,22 +94,25 @@ pub fn embed(request: &Request) -> Result<Embedded> {
     Opened::new(request, suite, card, Purpose::Attacks)?.embed(request, None)
 }
 
-/// Judges the report if the gate has rules.
-fn judge(report: &mut Report, request: &Request, baseline: Option<&Report>, rules: &Rules) -> Result<()> {
+/// The gate's verdict on a report; `None` if no rule can be judged.
+fn judge(
+    report: &Report,
+    request: &Request,
+    baseline: Option<&Report>,
+    rules: &Rules,
+) -> Result<Option<Verdict>> {
     if baseline.is_none() && rules.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    match report.part {
-        None if baseline.is_none() && !rules.have_bounds() => request.progress.note(
-            "the gate judged nothing: its rules are off, or compare with a baseline. Add --baseline FILE",
-        ),
-        None => report.gate = Some(Verdict::judge(report, baseline, rules)?),
-        Some(_) => {
-            request.progress.note("the gate does not judge a part: run `audit gate` on the merged report")
+    let why = match report.part {
+        Some(_) => "the gate does not judge a part: run `audit gate` on the merged report",
+        None if baseline.is_none() && !rules.have_bounds() => {
+            "the gate judged nothing: its rules are off, or compare with a baseline. Add --baseline FILE"
         }
-    }
-    report.warnings.extend(check::attacked::sampling_noise(report));
-    Ok(())
+        None => return Verdict::judge(report, baseline, rules).map(Some),
+    };
+    request.progress.note(why);
+    Ok(None)
 }
 
 /// Saves the report as a baseline, if it may be one.

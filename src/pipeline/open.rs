@@ -1,7 +1,7 @@
 //! The first step of an audit: the model and the images are opened and checked.
 
 use super::cost::{Amount, Outlook, Speed, ranking};
-use super::machine::{Machine, STAGES};
+use super::machine::Machine;
 use super::{images, photographs, settings, warnings};
 use crate::cache::load_check::{CheckCache, Checked};
 use crate::check;
@@ -14,8 +14,7 @@ use crate::model::Model;
 use crate::model::card::{Card, usual_others};
 use crate::progress::{Meter, Mode, Phase};
 use crate::record::{
-    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Severity, Space,
-    Timing, reason,
+    EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Protocol, Role, Severity, Space, Timing, reason,
 };
 use crate::report::terminal::wrap;
 use crate::request::Request;
@@ -75,6 +74,13 @@ impl Setup {
         }
         Ok(Setup { suite, protocol, plan, alpha_scaled_from })
     }
+
+    /// The same setup. The file column of a ladder is searched for in the files of the queries, if they are
+    /// files of other sizes.
+    fn with_file_column(self, dataset: &Dataset, prep: &Preparation, progress: Mode) -> Result<Setup> {
+        let in_files = photographs::resized_files(&self.plan, dataset, prep, progress)?;
+        Ok(Setup { plan: Plan { in_files, ..self.plan }, ..self })
+    }
 }
 
 /// A subject that was opened and checked. [`Opened::embed`] makes the next step from it.
@@ -106,39 +112,22 @@ impl Opened {
         let vectors = request.images.gallery.as_deref().map(vectors::read).transpose()?;
         let targets = request.images.targets.as_deref().map(vectors::read_targets).transpose()?;
         let alone = vectors.is_none() && targets.is_none() && dataset.pairs.is_empty();
-        if dataset.classless && matches!(purpose, Purpose::Checks | Purpose::Comparison) {
-            return Err(Error::usage(format!(
-                "{}: the images have no classes, which this command needs. `audit MODEL --data …` does without; else give each class a \
-                 folder, or a list with the columns path and label",
-                dataset.source
-            )));
-        }
-        let suite = match dataset.classless {
-            true => settings::without_classes(request, suite, &dataset)?,
-            false => settings::with_classes(suite)?,
-        };
-        if let (true, [only], false) = (alone, &dataset.classes[..], dataset.classless) {
-            return Err(Error::empty(format!(
-                "all {} images of {} are of one class, {only}: no image of another class can come first. Give two classes or more, \
-                 each in a folder of its own",
-                dataset.items.len(),
-                dataset.source
-            )));
-        }
+        let suite = suite_for_classes(request, suite, &dataset, purpose, alone)?;
         let hub_class = hub_class(&suite, &dataset)?;
         photographs::refuse_without_files(suite.space, &dataset)?;
 
         let card = Card { stretched: dataset.stretched, ..card };
-        let mut machine = Machine::choose(&request.compute, request.progress)?;
-        let (model, mut speed) = open_timed(&mut machine, request, &card)?;
+        let machine = Machine::choose(&request.compute, request.progress)?;
+        let (model, machine, speed) = machine.open_timed(request, &card)?;
         if let Some((path, targets)) = request.images.targets.as_ref().zip(targets.as_ref()) {
             fit(path, targets, &model)?;
         }
         let prep = images::preparation(&model.info.preprocessing);
-        let mut setup = Setup::new(suite, &model, request.seed)?;
-        if purpose == Purpose::Audit && request.attack.space.is_none() {
-            setup.plan.in_files = photographs::resized_files(&setup.plan, &dataset, &prep, request.progress)?;
-        }
+        let setup = Setup::new(suite, &model, request.seed)?;
+        let setup = match purpose == Purpose::Audit && request.attack.space.is_none() {
+            true => setup.with_file_column(&dataset, &prep, request.progress)?,
+            false => setup,
+        };
         let metric = metric(&card);
         request.progress.note(&wrap(&model.info.in_words(metric)));
         request.progress.note(&wrap(&format!("on {}", machine.in_words())));
@@ -147,39 +136,27 @@ impl Opened {
         let (first, count) = images::first_batch(&dataset, &model)?;
         let cache = CheckCache::of(request, machine.options, &card, &model, &first, count);
         let cached = cache.as_ref().and_then(CheckCache::find);
-        if let (Some(speed), true) = (&mut speed, setup.plan.space == Space::File || setup.plan.in_files) {
-            speed.photograph_s = photographs::step_seconds(&setup.plan, &dataset, &prep);
-        }
+        let on_photographs = setup.plan.space == Space::File || setup.plan.in_files;
+        let speed = speed.map(|speed| match on_photographs {
+            true => Speed { photograph_s: photographs::step_seconds(&setup.plan, &dataset, &prep), ..speed },
+            false => speed,
+        });
         if let (Some(speed), Purpose::Audit | Purpose::Comparison) = (speed, purpose) {
-            let others =
-                if dataset.is_generated() { 0 } else { usual_others(&model.info.preprocessing).len() };
-            let amount = Amount {
-                images: dataset.items.len() - vectors.as_ref().map_or(0, |v| v.ids.len()),
-                queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
-                parts: request.run.partition.map_or(1, |part| part.of as usize),
-                may_shorten: request.run.partition.is_none() && !request.run.resume,
-                checked: cached.is_some(),
-                first: count,
-                tried: check::preprocessing::SAMPLE_SIZE.min(dataset.items.len()) * others,
-                ranking: ranking(request, &dataset, model.info.dim),
-            };
-            announce(request, &dataset, &setup, speed, amount, model.info.estimated);
+            let given = vectors.as_ref().map_or(0, |v| v.ids.len());
+            let amount = amount(request, &dataset, &model, given, count, cached.is_some());
+            announce(request, &dataset, &setup, speed, amount, model.graphs.estimated);
         }
         let (mut model, first, checked, was_cached) =
             check_at_load(request, model, first, count, cache.as_ref(), cached)?;
-        let mut findings = checked.findings;
-        findings.extend(warnings::of_files(&dataset));
-        if !request.allow_untrusted {
-            // Embeddings that are not finite can't be attacked, not even with --allow-untrusted.
-            let finite =
-                !findings.iter().any(|f| f.severity == Severity::Error && f.invalidates(&reason::FINITE));
-            let otherwise = if finite { ". --allow-untrusted audits it anyway" } else { "" };
-            check::admit(&model.info, &findings, otherwise)?;
-        }
+        let gradient_check = checked.gradient_check;
+        let findings: Vec<Finding> =
+            checked.findings.into_iter().chain(warnings::of_files(&dataset)).collect();
+        admit(request, &model, &findings)?;
         let half = model.calibrate(&first, count)?;
         let check_s = clock.lap();
 
-        findings.extend(check_preprocessing(request, &dataset, &mut model, metric, &prep)?);
+        let of_preprocessing = check_preprocessing(request, &dataset, &mut model, metric, &prep)?;
+        let findings = findings.into_iter().chain(of_preprocessing).collect();
         let timing = Timing {
             began,
             model_s,
@@ -189,10 +166,74 @@ impl Opened {
             threads: request.compute.threads,
             ..Timing::default()
         };
-        let gradient_check = checked.gradient_check;
         let subject =
             Subject { card, dataset, machine, model, metric, prep, gradient_check, half, speed, clock };
         Ok(Opened { subject, setup, vectors, targets, hub_class, findings, timing })
+    }
+}
+
+/// The suite for images with classes, or without. `alone`: queries can find nothing but these images. Errors:
+/// the suite or the command needs classes (exit code 2); there is only one (exit code 4).
+fn suite_for_classes(
+    request: &Request,
+    suite: Suite,
+    dataset: &Dataset,
+    purpose: Purpose,
+    alone: bool,
+) -> Result<Suite> {
+    if dataset.classless {
+        if matches!(purpose, Purpose::Checks | Purpose::Comparison) {
+            return Err(Error::usage(format!(
+                "{}: the images have no classes, which this command needs. `audit MODEL --data …` does without; else give each class a \
+                 folder, or a list with the columns path and label",
+                dataset.source
+            )));
+        }
+        return settings::without_classes(request, suite, dataset);
+    }
+    let suite = settings::with_classes(suite)?;
+    match &dataset.classes[..] {
+        [only] if alone => Err(Error::empty(format!(
+            "all {} images of {} are of one class, {only}: no image of another class can come first. Give two classes or more, \
+             each in a folder of its own",
+            dataset.items.len(),
+            dataset.source
+        ))),
+        _ => Ok(suite),
+    }
+}
+
+/// Refuses a model whose numbers will be invalid, unless `--allow-untrusted` (exit code 12).
+fn admit(request: &Request, model: &Model, findings: &[Finding]) -> Result<()> {
+    if request.allow_untrusted {
+        return Ok(());
+    }
+    // Embeddings that are not finite can't be attacked, not even with --allow-untrusted.
+    let finite = !findings.iter().any(|f| f.severity == Severity::Error && f.invalidates(&reason::FINITE));
+    let otherwise = if finite { ". --allow-untrusted audits it anyway" } else { "" };
+    check::admit(&model.info, findings, otherwise)
+}
+
+/// The amount of an audit. `given` images come as embeddings; the check at load looks at the `first` ones,
+/// unless the model is `checked`.
+fn amount(
+    request: &Request,
+    dataset: &Dataset,
+    model: &Model,
+    given: usize,
+    first: usize,
+    checked: bool,
+) -> Amount {
+    let others = if dataset.is_generated() { 0 } else { usual_others(&model.info.preprocessing).len() };
+    Amount {
+        images: dataset.items.len() - given,
+        queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
+        parts: request.run.partition.map_or(1, |part| part.of as usize),
+        may_shorten: request.run.partition.is_none() && !request.run.resume,
+        checked,
+        first,
+        tried: check::preprocessing::SAMPLE_SIZE.min(dataset.items.len()) * others,
+        ranking: ranking(request, dataset, model.info.dim),
     }
 }
 
@@ -251,28 +292,6 @@ pub enum Purpose {
     Checks,
     /// Attacks that the caller runs.
     Attacks,
-}
-
-/// Opens the model and times it. There is no time if no plan is shown.
-fn open_timed(machine: &mut Machine, request: &Request, card: &Card) -> Result<(Model, Option<Speed>)> {
-    let mut phase = Phase::new("model", 0, request.progress);
-    let mut model = machine.open(request, &request.model, card, &mut phase)?;
-    let mut speed = None;
-    // float16 steps have no scale yet, and without it there is nothing to time.
-    if request.progress != Mode::None && request.attack.precision == Precision::Fp32 {
-        let meter = Meter::default();
-        meter.set(STAGES.len() - 1, STAGES.len());
-        let mut look = || phase.stage(&meter, &STAGES);
-        let timed = interrupt::watched("while the model was timed", &mut look, move || {
-            let speed = Speed::measure(&mut model);
-            (model, speed)
-        });
-        let measured;
-        (model, measured) = timed?;
-        speed = measured.ok();
-    }
-    phase.finish();
-    Ok((model, speed))
 }
 
 /// The check at load: a cached result or a new one. Also returns the model and the images, and whether the

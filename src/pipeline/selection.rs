@@ -50,9 +50,8 @@ pub fn choose(
     context: &AttackContext,
     queries: &[usize],
 ) -> Result<Chosen> {
-    let mut chosen = select(request, setup, context, queries)?;
-    add_strong_sample(&mut chosen, request, &setup.plan, context)?;
-    Ok(chosen)
+    let chosen = select(request, setup, context, queries)?;
+    with_strong_sample(chosen, request, &setup.plan, context)
 }
 
 /// The trials of the suite's own attacks: drawn for `queries`, or replayed.
@@ -62,38 +61,53 @@ pub fn select(
     context: &AttackContext,
     queries: &[usize],
 ) -> Result<Chosen> {
-    let Setup { suite, protocol, plan, .. } = setup;
-    let gallery = &context.gallery;
-    let Some(path) = replayed(request) else {
-        let candidates = candidates(request, gallery, queries);
-        let (mut all, mut attempts) = (Selection::default(), Vec::new());
-        for entry in &suite.attacks {
-            let (sample, most) = (request.queries.sample, suite.max_queries);
-            let probes = verification::probes(context, entry.objective, sample, most, request.seed)?;
-            let perturbed = match &probes {
-                Some(probes) => probes,
-                None if entry.objective.measure.moves_candidate => &candidates,
-                None => queries,
-            };
-            attempts.extend(perturbed.iter().map(|&query| (entry.objective, query)));
-            let own: Vec<usize> =
-                perturbed.iter().copied().filter(|&query| takes(request, gallery, query)).collect();
-            let one = threat::select(context, entry.objective, entry.count, plan.form, request.seed, &own)?;
-            all.trials.extend(one.trials);
-            all.skipped.extend(one.skipped);
-        }
-        return some_trials(request, Chosen { selection: all, attempts, replayed: None });
+    let chosen = match replayed(request) {
+        Some(path) => replay(request, setup, context, path)?,
+        None => draw(request, setup, context, queries)?,
     };
+    // Of a part, the merged report reports it.
+    match chosen.selection.trials.is_empty() && request.run.partition.is_none() {
+        true => Err(no_trial(&chosen.selection.skipped)),
+        false => Ok(chosen),
+    }
+}
+
+/// Draws the trials of the suite's own attacks on `queries`.
+fn draw(request: &Request, setup: &Setup, context: &AttackContext, queries: &[usize]) -> Result<Chosen> {
+    let Setup { suite, plan, .. } = setup;
+    let gallery = &context.gallery;
+    let candidates = candidates(request, gallery, queries);
+    let (mut selection, mut attempts) = (Selection::default(), Vec::new());
+    for entry in &suite.attacks {
+        let (sample, most) = (request.queries.sample, suite.max_queries);
+        let probes = verification::probes(context, entry.objective, sample, most, request.seed)?;
+        let perturbed = match &probes {
+            Some(probes) => probes,
+            None if entry.objective.measure.moves_candidate => &candidates,
+            None => queries,
+        };
+        attempts.extend(perturbed.iter().map(|&query| (entry.objective, query)));
+        let own: Vec<usize> =
+            perturbed.iter().copied().filter(|&query| takes(request, gallery, query)).collect();
+        let one = threat::select(context, entry.objective, entry.count, plan.form, request.seed, &own)?;
+        selection.trials.extend(one.trials);
+        selection.skipped.extend(one.skipped);
+    }
+    Ok(Chosen { selection, attempts, replayed: None })
+}
+
+/// Reads the trials of the suite's attacks, and those of robust R@1, whether or not the suite lists them.
+fn replay(request: &Request, setup: &Setup, context: &AttackContext, path: &Path) -> Result<Chosen> {
+    let (suite, gallery) = (&setup.suite, &context.gallery);
     let name = path.display().to_string();
     let json =
         files::read_text(path, files::LARGE).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
     let (trials, skipped, replayed) = trials_of(path, &json)?;
-    let TrialFile { protocol: file_protocol, form, metric, mut selection } =
-        threat::read_trials(&name, &trials, context)?;
+    let TrialFile { protocol, form, metric, mut selection } = threat::read_trials(&name, &trials, context)?;
     selection.again(skipped, form, context).map_err(|e| e.context(&name))?;
     for (what, theirs, ours) in [
-        ("protocol", file_protocol.name().to_string(), protocol.name().to_string()),
-        ("form", form.to_string(), plan.form.to_string()),
+        ("protocol", protocol.name().to_string(), setup.protocol.name().to_string()),
+        ("form", form.to_string(), setup.plan.form.to_string()),
         ("metric", metric.name().to_string(), gallery.metric.name().to_string()),
     ] {
         if theirs != ours {
@@ -102,23 +116,20 @@ pub fn select(
             )));
         }
     }
-    for entry in &suite.attacks {
-        let code = entry.objective.code;
-        if !selection.trials.iter().any(|t| t.objective.code == code)
-            && !selection.skipped.iter().any(|s| s.attack == code)
-        {
-            return Err(Error::usage(format!(
-                "{name} has no trials of {code}, which suite {} runs. Give the trials of an audit with this suite, or take the suite of \
-                 the trials",
-                suite.name
-            )));
-        }
-    }
-    // Trials of robust R@1 are replayed too, whether or not the suite lists them.
-    let any_strong = request.queries.strong.is_none();
-    let listed = |of: &Objective| {
-        any_strong && of.strong_only || suite.attacks.iter().any(|e| e.objective.code == of.code)
+    let lacks = |code: &str| {
+        let tried = selection.trials.iter().any(|t| t.objective.code == code);
+        !tried && !selection.skipped.iter().any(|s| s.attack == code)
     };
+    if let Some(code) = suite.objectives().map(|objective| objective.code).find(|code| lacks(code)) {
+        return Err(Error::usage(format!(
+            "{name} has no trials of {code}, which suite {} runs. Give the trials of an audit with this suite, or take the suite of \
+             the trials",
+            suite.name
+        )));
+    }
+    let any_strong = request.queries.strong.is_none();
+    let listed =
+        |of: &Objective| any_strong && of.strong_only || suite.objectives().any(|own| own.code == of.code);
     selection.trials.retain(|t| listed(t.objective));
     selection.skipped.retain(|s| Objective::find(&s.attack).is_ok_and(listed));
     let tried = selection.trials.iter().map(|t| Ok((t.objective, t.query)));
@@ -128,7 +139,7 @@ pub fn select(
         Ok((Objective::find(&s.attack)?, query))
     });
     let attempts = tried.chain(skipped).collect::<Result<_>>()?;
-    some_trials(request, Chosen { selection, attempts, replayed })
+    Ok(Chosen { selection, attempts, replayed })
 }
 
 /// Whether this process attacks a query: it has no part, or the query is in its part.
@@ -166,44 +177,33 @@ fn prefer_correct(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize
     Ok(right)
 }
 
-/// Adds the trials of robust R@1 to those of a run, unless it has some: the strong search on a sample of the
+/// The trials of a run with those of robust R@1, unless it has some: the strong search on a sample of the
 /// queries that the suite attacks. The sample does not depend on outcomes, so that every part draws the same
 /// one.
-pub fn add_strong_sample(
-    chosen: &mut Chosen,
+pub fn with_strong_sample(
+    chosen: Chosen,
     request: &Request,
     plan: &Plan,
     context: &AttackContext,
-) -> Result<()> {
-    let Chosen { selection, attempts, .. } = chosen;
+) -> Result<Chosen> {
     let gallery = &context.gallery;
+    let objectives = || chosen.attempts.iter().map(|&(objective, _)| objective);
+    let strong = verification::strong_sample(request.queries.strong, context.pairs.listed, objectives());
+    let most = strong_most(strong, plan.work_of(objectives()), plan);
     // Robust R@1 is a white-box number and doesn't belong beside transfer attacks.
-    if request.attack.surrogate.is_some() {
-        return Ok(());
-    }
-    let attacks = attempts.iter().map(|(objective, _)| *objective);
-    let strong = verification::strong_sample(request.queries.strong, context.pairs.listed, attacks);
-    let has = attempts.iter().any(|(objective, _)| objective.strong_only);
-    let work = plan.work_of(attempts.iter().map(|&(objective, _)| objective));
-    let Some(most) = strong_most(strong, work, plan).filter(|_| !has) else { return Ok(()) };
-    let attacked: BTreeSet<usize> = attempts.iter().map(|&(_, query)| query).collect();
+    let fits = request.attack.surrogate.is_none() && !objectives().any(|objective| objective.strong_only);
+    let Some(most) = most.filter(|_| fits) else { return Ok(chosen) };
+    let attacked: BTreeSet<usize> = chosen.attempts.iter().map(|&(_, query)| query).collect();
     let mut sample = threat::order(gallery, request.seed);
     sample.retain(|query| attacked.contains(query) && gallery.positives(*query).next().is_some());
     sample.truncate(most);
     sample.sort_unstable();
     // It has no targets, so all of its trials are drawn at once.
-    let found = threat::select(context, &R1, 1, plan.form, request.seed, &sample)?;
-    attempts.extend(found.trials.iter().map(|trial| (trial.objective, trial.query)));
-    selection.trials.extend(found.trials.into_iter().filter(|t| takes(request, gallery, t.query)));
-    Ok(())
-}
-
-/// Refuses a run without trials. For a part, the merged report reports it.
-fn some_trials(request: &Request, chosen: Chosen) -> Result<Chosen> {
-    match chosen.selection.trials.is_empty() && request.run.partition.is_none() {
-        true => Err(no_trial(&chosen.selection.skipped)),
-        false => Ok(chosen),
-    }
+    let found = threat::select(context, &R1, 1, plan.form, request.seed, &sample)?.trials;
+    let Chosen { selection: Selection { mut trials, skipped }, mut attempts, replayed } = chosen;
+    attempts.extend(found.iter().map(|trial| (trial.objective, trial.query)));
+    trials.extend(found.into_iter().filter(|t| takes(request, gallery, t.query)));
+    Ok(Chosen { selection: Selection { trials, skipped }, attempts, replayed })
 }
 
 /// The error (exit code 4) if no trial of a run can be run.

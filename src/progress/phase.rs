@@ -37,9 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 impl Phase {
     /// Begins a usually short phase: without a bar, nothing is shown of it if it ends within two seconds.
     pub fn brief(name: &'static str, mode: Mode) -> Phase {
-        let mut phase = Phase::begun(name, 0, mode);
-        phase.quiet = true;
-        phase
+        Phase::begun(name, 0, mode, true)
     }
 
     /// Begins a phase of `total` steps, which ends with a line. Its progress is shown after two seconds, and
@@ -48,10 +46,10 @@ impl Phase {
         if mode == Mode::Json {
             event(&json!({ "event": "start", "phase": name }));
         }
-        Phase::begun(name, total, mode)
+        Phase::begun(name, total, mode, false)
     }
 
-    fn begun(name: &'static str, total: u64, mode: Mode) -> Phase {
+    fn begun(name: &'static str, total: u64, mode: Mode, quiet: bool) -> Phase {
         let time = Arc::new(Mutex::new(String::new()));
         let bar = (mode == Mode::Auto && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(total);
@@ -64,7 +62,7 @@ impl Phase {
         let last = since.checked_sub(mode.every().saturating_sub(PATIENCE)).unwrap_or(since);
         let track = Track::new(total, 0);
         let (left, shown_at, stage) = ([None; 2], None, None);
-        Phase { name, mode, bar, time, track, left, shown_at, since, last, stage, quiet: false }
+        Phase { name, mode, bar, time, track, left, shown_at, since, last, stage, quiet }
     }
 
     /// Sets the number of steps to `total`, of which another process has done `earlier`.

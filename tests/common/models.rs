@@ -99,6 +99,11 @@ pub fn trunk_weights(weights: Weights, prefix: &str, channels: i64) -> Weights {
         .normal(&format!("{prefix}b2"), &[DIM], 0.1)
 }
 
+/// [`trunk`] before nodes that turn "e" into "embedding".
+pub fn before(nodes: Vec<Node>, weights: Weights) -> Graph {
+    grey([trunk("image", "e", ""), nodes].concat(), trunk_weights(weights, "", 1))
+}
+
 /// The smallest model: [`trunk`] on grey images.
 pub fn small() -> Graph {
     grey(trunk("image", "embedding", ""), trunk_weights(Weights::new(1), "", 1))

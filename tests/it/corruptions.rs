@@ -2,6 +2,7 @@
 //! (research/golden/golden_corruptions.py), retrieval under them against NumPy, and reports, gate and merge
 //! with them.
 
+use crate::common::models::{Bench, SIDE, Weights, grey, trunk, trunk_weights};
 use crate::common::{Temp, audit, bundled, bundled_path, numbers, rendered, run, says, words};
 use crate::report_fixture::python;
 use audit::corruption::crop::cropped;
@@ -12,6 +13,7 @@ use audit::judge::compare::mismatches;
 use audit::judge::corruption;
 use audit::record::Report;
 use audit::report;
+use onnx_grad::graph::Node;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -215,6 +217,15 @@ fn reports_gate_and_comparison_know_corruptions() {
     let edited = folder.json("saved.json").to_string().replace("\"first\":[true", "\"first\":[false");
     let rows: Report = Report::parse(&edited).unwrap();
     assert_eq!(rows.corruptions, found.corruptions);
+
+    // A report of another version may lack a strength. The others keep their columns.
+    let mut fewer = found;
+    fewer.corruptions.as_mut().unwrap().rows.retain(|row| row.strength != 2);
+    let text = rendered(&fewer, "md");
+    let line = text.lines().find(|line| line.starts_with("|  | R@1 |")).unwrap();
+    let empty = |strength: usize| line.split('|').nth(2 + strength).unwrap().trim().is_empty();
+    assert_eq!([1, 2, 3, 4, 5].map(empty), [false, true, false, false, false], "{line}");
+    says(&report::terminal::render(&fewer), &["ε of attack"]);
 }
 
 fn saved(folder: &Temp, report: &Report) -> String {
@@ -264,4 +275,34 @@ fn impossible_corruptions_are_refused() {
     says(&candidates, &["line 3", "add an attack on queries"]);
     let idle = audit(&[&model, "--fail-under", "corruption.r1=5"]).unwrap_err().message;
     says(&idle, &["corruption.r1", "suite robust doesn't measure"]);
+}
+
+/// The logarithm makes the embedding of an image NaN if its mean is above a limit, and all clean images are
+/// below it. NaN has no rank.
+#[test]
+fn an_embedding_that_is_not_finite_is_refused() {
+    let (classes, samples) = (6, 5);
+    let images = Dataset::generated(7, classes, samples);
+    let prep = Preparation::new(1, SIDE as usize, SIDE as usize);
+    let mean = |i: usize| {
+        let pixels = images.pixels(i, &prep).unwrap().data;
+        pixels.iter().sum::<f32>() / pixels.len() as f32
+    };
+    let brightest = (0..classes * samples).map(mean).fold(0.0, f32::max);
+    let mut nodes = trunk("image", "plain", "");
+    nodes.extend([
+        Node::new("GlobalAveragePool", &["image"], "pool"),
+        Node::new("Flatten", &["pool"], "mean"),
+        Node::new("Sub", &["limit", "mean"], "left"),
+        Node::new("Log", &["left"], "log"),
+        Node::new("Mul", &["log", "little"], "part"),
+        Node::new("Add", &["plain", "part"], "embedding"),
+    ]);
+    let weights = trunk_weights(Weights::new(1), "", 1).floats("limit", &[1], &[brightest + 0.05]);
+    let bench = Bench::new(&grey(nodes, weights.floats("little", &[1], &[0.01])), classes, samples, 1);
+    let suite = "form: corrected\nattacks: [ES]\nsteps: 1\neps: 1/255\ncorruptions: [brightness]\n";
+    let suite = bench.temp.file("bright.yaml", suite);
+    let refused = bench.audit(&["--suite", &suite, "--strong-sample", "off"]).unwrap_err();
+    assert_eq!(refused.exit, audit::Exit::Untrusted, "{refused}");
+    says(&refused.message, &["brightness at strength", "of query `class", "not finite"]);
 }

@@ -1,6 +1,6 @@
 //! Each check of trust fires on a model made for it, and none does on valid ones.
 
-use crate::common::models::{Bench, DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
+use crate::common::models::{Bench, DIM, SIDE, Weights, before, grey, images, small, trunk, trunk_weights};
 use crate::common::transcript::{portable, unmeasured};
 use crate::common::{CPU, Rng, Temp, bundled, one_line, plan, rendered, request, says, warning};
 use audit::feature::doctor::{self, Doctor, Examination};
@@ -92,11 +92,6 @@ fn linear_by(w: Weights) -> Graph {
 /// `trunk` behind nodes that turn "image" into "seen".
 fn behind(nodes: Vec<Node>, weights: Weights) -> Graph {
     grey([nodes, trunk("seen", "embedding", "")].concat(), trunk_weights(weights, "", 1))
-}
-
-/// `trunk` before nodes that turn "e" into "embedding".
-fn before(nodes: Vec<Node>, weights: Weights) -> Graph {
-    grey([trunk("image", "e", ""), nodes].concat(), trunk_weights(weights, "", 1))
 }
 
 /// Embeddings that are all nearly equal.

@@ -1,4 +1,5 @@
-//! The pages of docs/ that follow from the program or from each other. tests/it/tutorials.rs runs the
+//! The pages of docs/ that follow from the program or from each other, and defaults that commands have in
+//! common. tests/it/tutorials.rs runs the
 //! tutorials, and `cargo xtask book` follows all links.
 
 #[path = "../../examples/reference.rs"]
@@ -7,6 +8,7 @@ mod reference;
 use crate::common::{one_line, words};
 use audit::Exit;
 use audit::command::Cli;
+use audit::request::{Attack, USUAL_SUITE};
 use clap::CommandFactory;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -238,4 +240,19 @@ fn the_readmes_picture_table_and_sample_have_the_same_numbers() {
     }
     let budget = table.split("robust R@1 at ").nth(1).unwrap().split(' ').next().unwrap();
     assert!(sample.contains(&format!("robust R@1 at {budget}")), "{sample}");
+}
+
+/// A command that examines an audit examines the one that its user makes without --suite.
+#[test]
+fn audits_and_commands_about_them_have_one_default_suite() {
+    let all = Cli::command();
+    let of = |command: &clap::Command| {
+        let flag = command.get_arguments().find(|a| a.get_long() == Some("suite")).unwrap();
+        flag.get_default_values().to_vec()
+    };
+    assert_eq!(Attack::default().suite, USUAL_SUITE);
+    assert_eq!(of(&all), [USUAL_SUITE]);
+    for name in ["run", "doctor", "inspect"] {
+        assert_eq!(of(all.find_subcommand(name).unwrap()), [USUAL_SUITE], "{name}");
+    }
 }

@@ -2,7 +2,7 @@
 //! embeddings, models that take one image at a time, and integer kernels. The files of `tests/reported` are
 //! made after reports of exporters' users.
 
-use crate::common::models::{DIM, SIDE, Weights, grey, small, subgraph, trunk, trunk_weights};
+use crate::common::models::{DIM, SIDE, Weights, before, grey, small, trunk, trunk_weights};
 use crate::common::{Ran, Rng, Temp, finding, one_line, program, ran, run, says, warning, words};
 use audit::data::{Dataset, Preparation};
 use onnx_grad::Graph;
@@ -91,24 +91,19 @@ impl Stage {
         said.collect()
     }
 
-    /// The doctor's finding of a check: its severity and text.
-    fn found(&self, check: &str, more: &[&str]) -> (String, String) {
-        self.read("severity", check, more)
-    }
-
-    /// The state of the doctor's `check` (passed, failed, not checked), and its text.
-    fn state(&self, check: &str, more: &[&str]) -> (String, String) {
-        self.read("state", check, more)
-    }
-
-    fn read(&self, key: &str, check: &str, more: &[&str]) -> (String, String) {
+    /// The doctor's report. [`taken`](Self::taken) leaves one too, in `doctor.json`.
+    fn doctor(&self, more: &[&str]) -> Json {
         let line = "doctor model.onnx --suite ars --data data --max-queries 2 --steps 2 --only eight-bit -q \
                     -o doctor.json";
         run(&self.0, [&words(line), more].concat());
-        let json = self.0.json("doctor.json");
-        let text = |key: &str| finding(&json, check)[key].as_str().unwrap().to_string();
-        (text(key), text("found"))
+        self.0.json("doctor.json")
     }
+}
+
+/// The state (passed, failed, not checked) or severity of a check in the doctor's report, and its text.
+fn found(doctor: &Json, check: &str, key: &str) -> (String, String) {
+    let text = |key: &str| finding(doctor, check)[key].as_str().unwrap().to_string();
+    (text(key), text("found"))
 }
 
 /// The output, on one line.
@@ -124,11 +119,6 @@ fn plain(name: &str, said: &str) {
     }
 }
 
-/// The smallest model with more nodes behind it, which compute `embedding` from `e`.
-fn behind(nodes: Vec<Node>, weights: Weights) -> Graph {
-    grey([trunk("image", "e", ""), nodes].concat(), trunk_weights(weights, "", 1))
-}
-
 /// An input of integers, with a Cast inside.
 #[test]
 fn an_input_of_integers_is_taken_by_every_command() {
@@ -138,9 +128,10 @@ fn an_input_of_integers_is_taken_by_every_command() {
             assert!(said.contains("uint8"), "{command}: {said}");
         }
     }
+    let doctor = stage.0.json("doctor.json");
     for check in ["parity", "gradient"] {
-        let (state, found) = stage.state(check, &[]);
-        assert_eq!(state, "passed", "{check}: {found}");
+        let (state, text) = found(&doctor, check, "state");
+        assert_eq!(state, "passed", "{check}: {text}");
     }
 }
 
@@ -168,41 +159,6 @@ fn a_sampled_latent_is_refused_by_every_command_which_name_its_mean() {
 }
 
 #[test]
-#[ignore = "slow"]
-fn other_random_operators_are_refused_alike() {
-    let add = || Node::new("Add", &["e", "n"], "embedding");
-    let half = |weights: Weights| weights.floats("half", &[], &[0.5]);
-    let scaled = |op: &str, inputs: &[&str]| {
-        vec![Node::new(op, inputs, "u"), Node::new("Mul", &["u", "half"], "n"), add()]
-    };
-    let shape: Attr = vec![1i64, DIM].into();
-    let mut uniform = scaled("RandomUniform", &[]);
-    uniform[0].attrs.insert("shape".into(), shape);
-    let mut masked = vec![Node::new("Sigmoid", &["e"], "p"), Node::new("Bernoulli", &["p"], "n")];
-    masked.push(Node::new("Mul", &["e", "n"], "embedding"));
-    for (operator, nodes) in [
-        ("RandomUniformLike", scaled("RandomUniformLike", &["e"])),
-        ("RandomUniform", uniform),
-        ("Bernoulli", masked),
-    ] {
-        let stage = Stage::grey(&behind(nodes, half(Weights::new(1))));
-        stage.refused(&["drawn at random", operator, "--output e"]);
-    }
-    // Within a branch that may be taken.
-    let branch = |nodes: Vec<Node>| subgraph(nodes, vec![], &["r"]);
-    let noise = vec![Node::new("RandomNormalLike", &["e"], "n"), Node::new("Add", &["e", "n"], "r")];
-    let none = vec![Node::new("Identity", &["e"], "r")];
-    let choice = Node::new("If", &["bright"], "embedding");
-    let nodes = vec![
-        Node::new("ReduceMean", &["image"], "mean").with("keepdims", 0i64),
-        Node::new("Greater", &["mean", "half"], "bright"),
-        choice.with("then_branch", branch(noise)).with("else_branch", branch(none)),
-    ];
-    let stage = Stage::grey(&behind(nodes, half(Weights::new(1))));
-    stage.refused(&["drawn at random", "RandomNormalLike \"n\"", "--output e"]);
-}
-
-#[test]
 fn batch_normalisation_in_training_mode_is_refused_as_before() {
     let stage = Stage::reported("trainbn");
     for (name, done) in stage.commands(&[]) {
@@ -225,10 +181,12 @@ fn a_sequence_that_is_split_is_taken_by_every_command() {
 fn batch_normalisation_of_old_files_has_one_mean_for_each_channel() {
     let stage = Stage::reported("spatial0_zoo");
     stage.taken(&[]);
-    for (check, state) in [("parity", "passed"), ("gradient", "passed"), ("runtime-optimiser", "not-checked")]
+    let doctor = stage.0.json("doctor.json");
+    for (check, expected) in
+        [("parity", "passed"), ("gradient", "passed"), ("runtime-optimiser", "not-checked")]
     {
-        let (found, text) = stage.state(check, &[]);
-        assert_eq!(found, state, "{check}: {text}");
+        let (state, text) = found(&doctor, check, "state");
+        assert_eq!(state, expected, "{check}: {text}");
     }
     let path = stage.0.join("model.onnx");
     let mut graph = Graph::decode_as_is(std::fs::read(&path).unwrap().into(), &path).unwrap();
@@ -253,19 +211,20 @@ fn images_that_change_each_others_embeddings_are_told_first() {
     {
         let stage = Stage::reported(name);
         stage.refused(&["images of a batch change each other's embeddings", node, "--batch 1"]);
-        let (severity, found) = stage.found("batch-dependence", &[]);
-        assert_eq!(severity, "error", "{found}");
+        let doctor = stage.doctor(&[]);
+        let (severity, text) = found(&doctor, "batch-dependence", "severity");
+        assert_eq!(severity, "error", "{text}");
         for check in ["parity", "batch-size", "gradient"] {
-            let (state, found) = stage.state(check, &[]);
-            assert_eq!(state, "not-checked", "{check}: {found}");
+            let (state, text) = found(&doctor, check, "state");
+            assert_eq!(state, "not-checked", "{check}: {text}");
         }
         // The deviation of one image from its own mean is zero.
         if name != "mixbatch2" {
             stage.taken(&["--batch", "1"]);
         }
-        let (severity, found) = stage.found("batch-dependence", &["--batch", "1"]);
-        assert_eq!(severity, "warning", "{found}");
-        says(&found, &["one image at a time", node]);
+        let (severity, text) = found(&stage.doctor(&["--batch", "1"]), "batch-dependence", "severity");
+        assert_eq!(severity, "warning", "{text}");
+        says(&text, &["one image at a time", node]);
     }
 }
 
@@ -285,7 +244,7 @@ fn other_operators_that_mix_images_are_told_alike() {
         Node::new("MatMul", &["share", "e"], "embedding"),
     ];
     for (nodes, node) in [(softmax, "Softmax \"share\""), (attention, "MatMul \"between\"")] {
-        let stage = Stage::grey(&behind(nodes, Weights::new(1)));
+        let stage = Stage::grey(&before(nodes, Weights::new(1)));
         stage.refused(&["images of a batch change each other's embeddings", node, "--batch 1"]);
         stage.taken(&["--batch", "1"]);
     }
@@ -293,9 +252,9 @@ fn other_operators_that_mix_images_are_told_alike() {
     let mixed = "images of a batch change each other's embeddings";
     stage.refused(&[mixed, "DynamicQuantizeLinear", "--batch 1"]);
     stage.taken(&["--batch", "1"]);
-    let (severity, found) = stage.found("batch-dependence", &["--batch", "1"]);
-    assert_eq!(severity, "warning", "{found}");
-    says(&found, &["one image at a time", "DynamicQuantizeLinear"]);
+    let (severity, text) = found(&stage.0.json("doctor.json"), "batch-dependence", "severity");
+    assert_eq!(severity, "warning", "{text}");
+    says(&text, &["one image at a time", "DynamicQuantizeLinear"]);
 }
 
 /// The smallest model with its last layer as written by onnxruntime.quantization.quantize_dynamic.
@@ -338,7 +297,7 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
         }
         let done = run(&stage.0, words(&format!("{QUICK} -q -o report.json"))).ended(0);
         says(&done.out, &["[batch-size]", "one image at a time"]);
-        says(&stage.found("batch-size", &[]).1, &["one image at a time"]);
+        says(&found(&stage.0.json("doctor.json"), "batch-size", "state").1, &["one image at a time"]);
     }
 }
 
@@ -353,6 +312,10 @@ fn a_batch_that_must_be_stated_is_asked_for_in_plain_words() {
         let said = output(&done);
         assert_eq!(done.code, Some(3), "{name}: {said}");
         says(&said, &[if name == "inspect" { "embedding [2, 8]" } else { "Reshape" }, "--batch N"]);
+        if name == "grad" {
+            says(&said, &["a batch of 8"]);
+            assert_eq!(said.matches("model.onnx").count(), 1, "{said}");
+        }
         plain(name, &said);
     }
     stage.taken(&["--batch", "2"]);
@@ -427,7 +390,7 @@ fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
         found.push(said);
         // Without a backward pass, this program uses integer kernels too.
         run(&stage.0, words(&format!("{QUICK} --gradient estimate --no-cache"))).ended(0);
-        let (severity, parity) = stage.found("parity", &[]);
+        let (severity, parity) = self::found(&stage.doctor(&[]), "parity", "severity");
         assert_eq!(severity, if integers { "info" } else { "ok" }, "{parity}");
     }
     // ONNX Runtime runs both forms bit for bit alike.

@@ -143,6 +143,32 @@ fn parts_and_runs_that_go_on_give_the_report_of_one() {
     assert_eq!(lasting_text(&folder, "again.json"), lasting_text(&folder, "whole.json"));
 }
 
+/// The report may lie in the folder of the changed files, and its journal too while the audit runs.
+#[test]
+fn a_report_may_lie_beside_its_files() {
+    let folder = stage();
+    std::fs::create_dir(folder.join("out")).unwrap();
+    audit(&folder, "-o out/r.json --attacked-out out --max-queries 3").ended(0);
+    let names = Temp::names_in(&folder.join("out"));
+    assert_eq!(names, ["ES", "QA+", "attacked.csv", "attacked.run", "r.json"]);
+}
+
+/// If the list of the files can't be written, no trial is lost, and the error says how to continue.
+#[test]
+fn an_audit_without_its_list_can_be_continued() {
+    let folder = stage();
+    let flags = "-o r.json --attacked-out out --max-queries 3";
+    audit(&folder, flags).ended(0);
+    std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
+    folder.write("out/attacked.csv/in-the-way", "");
+    let err = audit(&folder, &format!("{flags} --resume")).ended(1).err;
+    let said = ["can't write out/attacked.csv", "All trials are done and saved in r.json.journal"];
+    says(&one_line(&err), &said);
+    std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
+    audit(&folder, &format!("{flags} --resume")).ended(0);
+    assert_eq!(listed(&folder, "out/attacked.csv").len(), 6);
+}
+
 /// A JPEG file of each query, measured from the file as it is read again, here from the folder.
 #[test]
 fn jpeg_files_are_measured_as_they_are_read_again() {
@@ -227,7 +253,8 @@ fn evidence_of_jpeg_files_is_confirmed() {
         let said = ["confirmed: 20 outcomes", &quality, "as Pillow reads them, 20 of 20"];
         confirmed(&evidence, &net, &gallery, &said);
     }
-    let forged = python(PACKAGES, include_str!("forged.py"), &[folder.path().to_str().unwrap(), VERIFY]);
+    let arguments = [folder.path().to_str().unwrap(), VERIFY, "files"];
+    let forged = python(PACKAGES, include_str!("forged.py"), &arguments);
     let lines: Vec<&str> = forged.lines().collect();
     assert_eq!(lines.len(), 3, "{forged}");
     says(lines[0], &["another image: refused: ", "Pillow's decoding of the file differs by"]);

@@ -3,6 +3,8 @@
 
 use crate::common::models::{self, Weights, free, grey, small, value};
 use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};
+use crate::long_runs::{ended_by, interrupted, send, slow_to_load, started};
+use audit::data::embedded::Embedded;
 use audit::shards::journal::Journal;
 use onnx_grad::Graph;
 use onnx_grad::graph::Node;
@@ -28,23 +30,12 @@ fn audit(dir: &Temp, flags: &str) -> Ran {
     run(dir, words(&format!("model.onnx {QUICK} {flags}")))
 }
 
-/// A process whose messages are kept.
-fn started(command: &mut Command) -> Child {
-    command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
-}
-
 /// Waits until there is such a file.
 fn wait_for(child: &mut Child, dir: &Temp, name: &str) {
     while !dir.join(name).exists() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before there was {name}");
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// The exit code of a process, and its messages.
-fn ended(child: Child) -> (Option<i32>, String) {
-    let done = child.wait_with_output().unwrap();
-    (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
 /// Runs an audit whose report can't be written, as its folder `out` is removed: all trials stay in the
@@ -56,7 +47,7 @@ fn unfinished(dir: &Temp, flags: &str) -> String {
     // The journal is claimed before the model is loaded.
     wait_for(&mut child, dir, "j");
     std::fs::remove_dir(dir.join("out")).unwrap();
-    let (code, err) = ended(child);
+    let (code, err) = ended_by(child, &[]);
     assert_eq!(code, Some(1), "{err}");
     says(&err, &["can't write out/r.json", "All trials are done and saved in j"]);
     std::fs::create_dir(dir.join("out")).unwrap();
@@ -111,6 +102,12 @@ fn a_report_names_no_code_and_no_file_to_write() {
     says(&bundled.err, &["libevil.so", "not loaded", "ORT_DYLIB_PATH"]);
     let new: Vec<String> = dir.names().into_iter().filter(|name| !before.contains(name)).collect();
     assert_eq!(new, ["e.zip"]);
+    // A model that needs more than is free could not be bundled: who makes the evidence states another limit.
+    run(&dir, words("report r.json --bundle m.zip --memory 1B")).ended(3);
+    assert!(!dir.join("m.zip").exists());
+    run(&dir, words("report r.json --bundle m.zip --memory 1G")).ended(0);
+    assert!(dir.join("m.zip").exists());
+    run(&dir, words("report r.json --memory 1G")).ended(2);
     // Nor do the commands that a page advises to paste.
     run(&dir, words("report r.json -o r.html")).ended(0);
     let page = dir.text("r.html").replace("<span class=\"flag\">", "").replace("</span>", "");
@@ -213,6 +210,14 @@ fn cached_embeddings_are_of_the_same_parts_of_files() {
     dir.write("coco.json", boxes(12));
     audit("-q --cache kept -o first.json").ended(0);
     run(&dir, words("embed model.onnx --data coco.json -q -o g.parquet")).ended(0);
+    // Earlier versions saved no part: whether it is another is unknown, and the refusal doesn't say that it
+    // is.
+    let mut saved = Embedded::read(&dir.join("g.parquet")).unwrap();
+    assert!(saved.images.iter().all(|image| image.part.is_some()));
+    saved.images.iter_mut().for_each(|image| image.part = None);
+    saved.write(&dir.join("earlier.parquet")).unwrap();
+    let told = audit("-q --gallery-cache earlier.parquet").ended(2).err;
+    says(&told, &["doesn't say which part of its file `data/class00/00.png#0` is", "Remove the file"]);
     dir.write("coco.json", boxes(6));
     audit("-q --cache kept -o second.json").ended(0);
     audit("-q -o own.json").ended(0);
@@ -294,11 +299,6 @@ fn a_report_that_cannot_be_written_goes_to_another_file() {
     assert!(dir.join("other.json").exists() && !dir.join("j").exists());
 }
 
-fn send(child: &Child, signal: &str) {
-    let kill = format!("kill -{signal} {}", child.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-}
-
 /// Another process removes a journal between the two calls that open and lock it: nobody then writes to a
 /// file without a name.
 #[test]
@@ -338,28 +338,12 @@ fn the_journal_beside_any_report_is_found() {
     assert!(!dir.join("b.html.journal").exists());
 }
 
-/// 60,000 nodes in a row: loading them takes many seconds.
-fn slow_to_load() -> Graph {
-    let mut graph = small();
-    let mut at = "image".to_string();
-    let chain = (0..60_000).map(|i| {
-        let out = format!("v{i}");
-        let node = Node::new(["Sigmoid", "Tanh"][i % 2], &[&at], &out);
-        at = out;
-        node
-    });
-    let chain: Vec<Node> = chain.collect();
-    graph.nodes[0].inputs[0] = at;
-    graph.nodes.splice(0..0, chain);
-    graph
-}
-
 /// Sends SIGTERM once this process says `begun` on stderr; its last line there.
 fn ended_at(command: &mut Command, begun: &str) -> String {
     let mut child = started(command);
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.by_ref().any(|line| line.unwrap().contains(begun)), "it never said {begun}");
-    send(&child, "TERM");
+    send(&child, &["TERM"]);
     let last = lines.last().unwrap().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{last}");
     last
@@ -385,32 +369,10 @@ fn an_interrupted_sweep_says_where_earlier_trials_are() {
     let line = format!("sweep model.onnx {QUICK} --over steps=2,100000 -o sw.json");
     let mut child = started(program(&dir).args(words(&line)));
     wait_for(&mut child, &dir, "sw.json.journal.2");
-    send(&child, "TERM");
-    let (code, err) = ended(child);
-    assert_eq!(code, Some(130), "{err}");
-    says(&err, &["audit: interrupted", "saved in sw.json.journal.1", "--resume continues"]);
+    let words = ["audit: interrupted", "saved in sw.json.journal.1", "--resume continues"];
+    let err = interrupted(child, &["TERM"], &words);
     assert!(!err.contains("starts from the beginning"), "{err}");
     assert!(dir.join("sw.json.journal.1").exists() && !dir.join("sw.json.journal.2").exists());
-}
-
-/// A shell starts the programs of a script in the background with SIGINT ignored.
-#[test]
-#[cfg(target_os = "linux")]
-fn an_interrupt_that_is_ignored_from_the_start_stays_ignored() {
-    let dir = stage();
-    let program = program(&dir);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' INT; exec \"$@\"", "sh"]).arg(program.get_program());
-    shell.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?)))).stdin(Stdio::null());
-    let line = format!("model.onnx {QUICK} --steps 100000 --journal j");
-    let mut child = started(shell.current_dir(dir.path()).args(words(&line)));
-    wait_for(&mut child, &dir, "j");
-    send(&child, "INT");
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(child.try_wait().unwrap().is_none());
-    send(&child, "TERM");
-    let (code, err) = ended(child);
-    assert_eq!(code, Some(130), "{err}");
 }
 
 /// Commands without a journal end with a message of their own, and write nothing.
@@ -430,10 +392,7 @@ fn an_interrupted_doctor_inspection_or_gradient_ends_cleanly() {
         let child = started(program(&dir).args(words(line)));
         // Loading the model takes longer than this.
         std::thread::sleep(Duration::from_millis(1500));
-        send(&child, "TERM");
-        let (code, err) = ended(child);
-        assert_eq!(code, Some(130), "{err}");
-        says(&err, &[when, "Run the same command again"]);
+        interrupted(child, &["TERM"], &[when, "Run the same command again"]);
     }
     assert_eq!(dir.names(), before);
 }

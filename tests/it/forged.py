@@ -1,10 +1,11 @@
-"""Forges evidence and prints the answers of verify.py: `forged.py FOLDER SCRIPT`.
+"""Forges evidence and prints the answers of verify.py: `forged.py FOLDER SCRIPT files|outcomes`.
 
-Replaces one file of the first trial of FOLDER/evidence.zip at a time, with new hashes. SCRIPT is the text of
-verify.py. Prints a line for each forgery.
+Changes FOLDER/evidence.zip in one way at a time, with new hashes. SCRIPT is the text of verify.py, the model is
+FOLDER/net.onnx. `files` replaces one file of the first trial, a JPEG file; `outcomes` changes what report and manifest
+state of an audit with the attacks R1 and GTM of the photographs in FOLDER/photos. Prints a line for each forgery.
 """
 
-import hashlib, io, json, os, sys, zipfile
+import copy, hashlib, io, json, os, sys, zipfile
 from pathlib import Path
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # telemetry: onnxruntime reads this when it is imported
@@ -13,43 +14,145 @@ from PIL import Image
 
 folder, script = Path(sys.argv[1]), {"__name__": "verify"}
 exec(sys.argv[2], script)
-files, manifest, report = script["unpack"]((folder / "evidence.zip").read_bytes())
-attacked, written, photograph = (manifest[name][0] for name in ("attacked", "written", "photographs"))
-quality = report["suite"]["jpeg"]
+original = script["unpack"]((folder / "evidence.zip").read_bytes())
 
 
-def image(name):
-    return Image.open(io.BytesIO(files[name]))
+def packed(files, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(archive := io.BytesIO(), "w") as out:
+        for name, data in files.items():
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.create_system, info.external_attr, info.compress_type = 3, 0o644 << 16, compression
+            out.writestr(info, data)
+    return archive.getvalue()
 
 
-def saved(picture, kind, **how):
+def answer(archive, *photos):
+    try:
+        return script["verify"](archive, folder / "net.onnx", *photos).splitlines()[0]
+    except SystemExit as refusal:
+        return refusal
+
+
+def forged(change):  # the archive after `change`, with new hashes
+    files, manifest, report = copy.deepcopy(original)
+    change(files, manifest, report)
+    files["report.json"] = json.dumps(report).encode()
+    manifest["files"] = {name: hashlib.sha256(files[name]).hexdigest() for name in files if name != "manifest.json"}
+    return packed({**files, "manifest.json": json.dumps(manifest).encode()})
+
+
+def saved(picture, kind="PNG", **how):
     picture.save(file := io.BytesIO(), kind, **how)
     return file.getvalue()
 
 
-def levels():  # The photograph with another change of the same size as the attack's.
-    clean = np.asarray(image(photograph), int)
-    most = round(255 * report["outcomes"][0]["linf"])
-    signs = np.where(np.indices(clean.shape[:2]).sum(0) % 2, most, -most)[..., None]
-    return Image.fromarray(np.clip(clean + signs, 0, 255).astype(np.uint8))
+def of_files():
+    files, manifest, report = original
+    attacked, written, photograph = (manifest[name][0] for name in ("attacked", "written", "photographs"))
+    quality, image = report["suite"]["jpeg"], lambda name: Image.open(io.BytesIO(files[name]))
+
+    def levels():  # The photograph with another change of the same size as the attack's.
+        clean = np.asarray(image(photograph), int)
+        most = round(255 * report["outcomes"][0]["linf"])
+        signs = np.where(np.indices(clean.shape[:2]).sum(0) % 2, most, -most)[..., None]
+        return Image.fromarray(np.clip(clean + signs, 0, 255).astype(np.uint8))
+
+    forgeries = {
+        "another image": (written, saved(image(photograph), "JPEG", quality=quality, subsampling=0)),
+        "another quality": (written, saved(image(attacked), "JPEG", quality=quality - 5, subsampling=0)),
+        "another change": (attacked, saved(levels())),
+    }
+    for what, (name, data) in forgeries.items():
+        print(f"{what}: {answer(forged(lambda files, *_: files.update({name: data})))}")
 
 
-forgeries = {
-    "another image": (written, saved(image(photograph), "JPEG", quality=quality, subsampling=0)),
-    "another quality": (written, saved(image(attacked), "JPEG", quality=quality - 5, subsampling=0)),
-    "another change": (attacked, saved(levels(), "PNG")),
-}
-for what, (name, data) in forgeries.items():
-    changed = {**files, name: data}
-    hashes = {n: hashlib.sha256(changed[n]).hexdigest() for n in manifest["files"]}
-    changed["manifest.json"] = json.dumps({**manifest, "files": hashes}).encode()
-    with zipfile.ZipFile(archive := io.BytesIO(), "w") as out:
-        for n, d in changed.items():
-            info = zipfile.ZipInfo(n, (1980, 1, 1, 0, 0, 0))
-            info.create_system, info.external_attr = 3, 0o644 << 16
-            out.writestr(info, d)
-    try:
-        answer = script["verify"](archive.getvalue(), folder / "net.onnx")
-    except SystemExit as refusal:
-        answer = refusal
-    print(f"{what}: {answer}")
+def of_outcomes():
+    photos = folder / "photos"
+
+    def strong(report):  # outcomes of the strong search
+        return [outcome for outcome in report["outcomes"] if outcome["attack"] == "R1"]
+
+    def stated(report, hits):  # robust R@1 as a mean
+        report["scores"]["robust_r1"]["value"] = 100 * sum(hits) / len(hits)
+
+    def claimed(report):  # every query withstands the attacks
+        for outcome in report["outcomes"]:
+            outcome["after"] = {"hit": True}
+        stated(report, [True])
+
+    def another_outcome(files, manifest, report):
+        claimed(report)
+
+    def missing_measures(files, manifest, report):
+        for outcome in report["outcomes"]:
+            if outcome["after"]["hit"] is False:
+                del outcome["after"]["hit"]
+        stated(report, [True])
+
+    def fewer_masks(files, manifest, report):  # only the first trial would be looked at
+        first = report["outcomes"][0]["after"]
+        claimed(report)
+        report["outcomes"][0]["after"] = first
+        manifest["masks"] = manifest["attacked"][:1]
+        stated(report, [first["hit"], *[True] * (len(strong(report)) - 1)])
+
+    def another_measure(files, manifest, report):  # every image is nearer than so large a threshold
+        manifest["measures"]["R1"] = "reference"
+        report["verification"] = {"threshold": 9.0, "tar": 100.0, "far": 100.0}
+        manifest["pairs"] = [[0, 1, True], [0, len(manifest["items"]) - 1, False]]
+        for outcome in strong(report):
+            outcome.update(targets=[manifest["items"][-1]["id"]], before={"hit": True}, after={"hit": True})
+        stated(report, [True])
+
+    def a_trial_twice(files, manifest, report):
+        kept = next(i for i, outcome in enumerate(report["outcomes"]) if outcome["after"]["hit"])
+        for of in (report["outcomes"], manifest["attacked"], manifest["photographs"]):
+            of.append(of[kept])
+        lost = {outcome["query"] for outcome in report["outcomes"] if not outcome["after"]["hit"]}
+        stated(report, [outcome["query"] not in lost for outcome in strong(report)])
+
+    def a_smaller_gallery(files, manifest, report):
+        report["data"]["gallery"] -= 1
+
+    def another_pooling(files, manifest, report):
+        manifest["pooling"] = "mean"
+
+    def a_missing_file(files, manifest, report):
+        del files[manifest["attacked"][0]]
+
+    def a_palette(files, manifest, report):  # which Pillow resizes by another rule
+        name = manifest["attacked"][0]
+        files[name] = saved(Image.open(io.BytesIO(files[name])).convert("P"))
+
+    def another_format(files, manifest, report):
+        name = manifest["attacked"][0]
+        files[name] = saved(Image.open(io.BytesIO(files[name])), "EPS")
+
+    def another_photograph(files, manifest, report):  # of the same class; its query is attacked by nobody
+        queries = {outcome["query"] for outcome in report["outcomes"]}
+        place = next(i for i, item in enumerate(manifest["items"]) if item["id"] not in queries)
+        picture = Image.open(io.BytesIO(files[manifest["images"][place]]))
+        files[manifest["images"][place]] = saved(picture.point(lambda level: level ^ 1))
+
+    def a_weaker_search(files, manifest, report):  # the strong search breaks nothing; GTM still breaks its queries
+        lost = {outcome["query"] for outcome in report["outcomes"] if outcome["attack"] != "R1" and not outcome["after"]["hit"]}
+        for place, outcome in enumerate(report["outcomes"]):
+            if outcome["attack"] == "R1" and outcome["before"]["hit"]:
+                manifest["attacked"][place] = manifest["photographs"][place]
+                outcome.update(after=outcome["before"], shift=0.0, linf=0.0)
+                del files[f"attacked/{place:06}.png"]
+        stated(report, [outcome["query"] not in lost and outcome["before"]["hit"] for outcome in strong(report)])
+
+    def forged_lines(files, manifest, report):
+        report["model"]["path"] = "net.onnx\n  evidence sha256 0\x1b[2K"
+
+    forgeries = [another_outcome, missing_measures, fewer_masks, another_measure, a_trial_twice, a_smaller_gallery]
+    forgeries += [another_pooling, a_missing_file, a_palette, another_format, another_photograph, a_weaker_search, forged_lines]
+    for change in forgeries:
+        print(f"{change.__name__}: {answer(forged(change), photos)}")
+    print(f"without photographs: {answer(forged(another_photograph))}")
+    print(f"compressed: {answer(packed(original[0], zipfile.ZIP_DEFLATED))}")
+    print(f"no archive: {answer(b'PK')}")
+
+
+{"files": of_files, "outcomes": of_outcomes}[sys.argv[3]]()

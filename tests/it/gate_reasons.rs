@@ -7,7 +7,7 @@ use crate::report_fixture::{add_strong_search, by_class, hit, report, warning, w
 use audit::Exit;
 use audit::judge::gate::{self, Rules};
 use audit::judge::strong;
-use audit::record::{Enough, Report, Verdict};
+use audit::record::{Enough, Report, Verdict, reason};
 
 /// Classes of ten queries, of which this many are correct under attack.
 fn of_ten(right: &[usize]) -> Report {
@@ -74,6 +74,13 @@ fn a_number_that_the_model_lost_fails_and_a_new_one_warns() {
     says(&told, &["  FAIL  robust_r1  not measured: it was left out by --strong-sample off"]);
     let told = judged(&dir, [&with, &without], &[], 0);
     says(&told, &["  warn  robust_r1  3.1 at 77/255, and the baseline has none: its drop was not checked"]);
+    // So it is for every number.
+    let mut without_ars = report(0.5);
+    without_ars.scores.ars = None;
+    judged(&dir, [&without, &without_ars], &[], 0);
+    let told = judged(&dir, [&without_ars, &without], &[], 10);
+    says(&told, &["  FAIL  ars        not measured"]);
+    judged(&dir, [&without_ars, &without_ars], &[], 0);
 
     // No attacked query is correct, so that there is no ε50.
     let base = laddered(30, 2.0);
@@ -288,6 +295,13 @@ fn what_is_worse_by_however_little_is_named() {
     assert_eq!(gate::worse(&verdict), ["ers", "benign.r1"]);
     let verdict = Verdict::judge(&base, Some(&lower), &rules).unwrap();
     assert!(gate::worse(&verdict).is_empty());
+    // The last digits of means depend on the machine. Losses that a report shows are losses.
+    let worse_by = |loss: f64| {
+        let mut other = base.clone();
+        other.benign.as_mut().unwrap().r1 -= loss;
+        gate::worse(&Verdict::judge(&other, Some(&base), &rules).unwrap()).len()
+    };
+    assert_eq!([-1e-6, 0.0, 1e-6, 0.04, 0.06, 0.5].map(worse_by), [0, 0, 0, 0, 1, 1]);
 }
 
 /// What the audit can't compare with the baseline is refused before the attacks.
@@ -336,4 +350,55 @@ fn a_report_that_can_t_be_judged_is_written() {
     let report = Report::load(&dir.join("r.json")).unwrap();
     assert!(report.gate.is_none() && report.scores.robust_r1.is_some());
     assert!(dir.names().iter().all(|name| !name.contains("journal")), "{:?}", dir.names());
+}
+
+/// A large gallery is clustered only with --nmi. Without it no attack need run to know that a rule about NMI
+/// can't be judged, whatever it bounds.
+#[test]
+fn rules_about_clusters_need_a_clustering() {
+    let mut planned = report(0.5);
+    planned.outcomes.clear();
+    let under = ["benign.nmi=1".to_string()];
+    let rules = [
+        Rules::settle(&[], &under, &[], &[]).unwrap(),
+        Rules::settle(&[], &[], &[], &under).unwrap(),
+        Rules::settle(&[], &["benign.ami=1".into()], &[], &[]).unwrap(),
+    ];
+    let others = Rules::settle(&[], &["benign.r1=1".into(), "benign.map=1".into()], &[], &[]).unwrap();
+    assert!(rules.iter().all(|rules| gate::refuse_unmeasured(rules, &planned).is_ok()));
+    planned.benign.as_mut().unwrap().nmi = None;
+    planned.warnings.push(reason::NO_CLUSTERING.note("NMI and AMI are left out. Add --nmi"));
+    for rules in &rules {
+        assert_eq!(gate::refuse_unmeasured(rules, &planned).unwrap_err().exit, Exit::Usage);
+    }
+    gate::refuse_unmeasured(&others, &planned).unwrap();
+}
+
+/// 0.03137 stands for 8/255, and its half for 4/255. Earlier versions counted within the half itself,
+/// 3.99968/255, which a change of 4 levels does not lie in.
+#[test]
+fn a_gate_takes_rungs_as_earlier_versions_counted_them() {
+    let mut report = report(0.5);
+    add_strong_search(&mut report);
+    // 20 of 32 queries fail from 4 levels on, 11 from 6, and one withstands all.
+    report.outcomes.retain(|o| o.attack == "R1");
+    for (i, outcome) in report.outcomes.iter_mut().enumerate() {
+        let levels = [(20, 4.0), (31, 6.0)].into_iter().find(|(until, _)| i < *until);
+        let size = levels.map(|(_, levels)| levels / 255.0);
+        outcome.enough = Some(Enough { size, ..Enough::default() });
+        outcome.linf = 8.0 / 255.0;
+    }
+    (report.suite.eps, report.suite.ladder) = (0.03137, Some(5));
+    report.scores.robust_r1 = strong::robust(&report);
+    let rules = Rules::settle(&[], &["robust_r1@4/255=0".into()], &[], &[]).unwrap();
+    for (saved, accepted) in [(37.5, true), (100.0, true), (50.0, false)] {
+        let rung = &mut report.scores.robust_r1.as_mut().unwrap().ladder.as_mut().unwrap().rungs[1];
+        // What this version counts.
+        assert!(saved != 37.5 || rung.r1 == saved, "{}", rung.r1);
+        rung.r1 = saved;
+        match Verdict::judge(&report, None, &rules) {
+            Ok(verdict) => assert!(accepted && verdict.checks[0].found == Some(saved), "{verdict:?}"),
+            Err(e) => assert!(!accepted && e.exit == Exit::Usage, "{e}"),
+        }
+    }
 }

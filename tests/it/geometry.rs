@@ -11,7 +11,7 @@ use crate::common::transcript::Transcript;
 use crate::common::{CPU, Temp, load_runtime, plan, program, ran, says, shared};
 use audit::command::Command;
 use audit::feature::geometry as command;
-use audit::feature::geometry::Geometry;
+use audit::feature::geometry::{Geometry, ShiftRow};
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::record::{Form, Metric, TripletState};
@@ -239,6 +239,45 @@ fn the_command_measures_any_model_and_writes_a_page() {
         &html[html.find("embeddings before the attack").unwrap()..html.find("How far do attacks").unwrap()];
     assert_eq!((maps.matches("<circle").count(), maps.matches("<line").count()), (2 * (30 + 8), 8));
     assert!(!html.contains("http:") && !html.contains("https:"), "one file without network access");
+}
+
+/// Under the metric cosine, an outcome's shift is 1 − cos, and d̄ is Euclidean like all distances of a
+/// geometry: the shift of a query is that under the normalised Euclidean metric, under which the steps are
+/// the same.
+#[test]
+fn shifts_are_euclidean_under_every_metric() {
+    let dir = stage(6, 5);
+    let one = |metric: &str| found(&dir, &["--max-queries", "1", "--metric", metric]).unwrap();
+    let (cosine, euclidean) = (one("cosine"), one("normalized-euclidean"));
+    assert_eq!(cosine.shifts.len(), 3);
+    for (ours, theirs) in cosine.shifts.iter().zip(&euclidean.shifts) {
+        let of = |row: &ShiftRow| [row.shift, row.relative];
+        for (a, b) in of(ours).into_iter().zip(of(theirs)) {
+            assert!((a - b).abs() < 1e-3 * b + 1e-6, "{}: {a} and {b}", ours.attack);
+        }
+    }
+    // NN doesn't move a query that is wrong without an attack.
+    assert!(euclidean.shifts.iter().filter(|row| row.shift > 0.1).count() >= 2, "{:?}", euclidean.shifts);
+}
+
+/// A gallery may have one image of a class. Its queries have something to find, and are attacked.
+#[test]
+fn queries_with_one_image_in_the_gallery_are_attacked() {
+    let dir = stage(3, 2);
+    let data = dir.join("data");
+    let place = |part: &str, class: &str| data.join(part).join(class);
+    for class in ["class00", "class01", "class02"] {
+        std::fs::create_dir_all(data.join("gallery")).unwrap();
+        std::fs::rename(data.join(class), place("gallery", class)).unwrap();
+    }
+    std::fs::create_dir_all(place("query", "class02")).unwrap();
+    let name = &Temp::names_in(&place("gallery", "class02"))[0];
+    let [from, to] = ["gallery", "query"].map(|part| place(part, "class02").join(name));
+    std::fs::rename(from, to).unwrap();
+    let found = found(&dir, &["--allow-untrusted"]).unwrap();
+    assert_eq!((found.data.gallery, found.data.queries, found.map.queries.len()), (5, 1, 1));
+    assert!(found.shifts.iter().all(|row| row.queries == 1), "{:?}", found.shifts);
+    assert!(found.shifts.iter().any(|row| row.attack == "ES" && row.shift > 0.0), "{:?}", found.shifts);
 }
 
 /// Panum et al., figure 2: two-dimensional embeddings are drawn as they are. Under the usual metric they lie

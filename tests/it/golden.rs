@@ -5,10 +5,10 @@ use crate::common::golden::Golden;
 use crate::common::{benign, outcome, shared};
 use audit::judge::score::{Basis, ars, ers, resistance, score};
 use audit::record::{Form, Measures, Outcome, ScoreName};
-use audit::space::benign::nmi;
+use audit::space::clustering::nmi;
 use audit::space::{Gallery, Metric};
 use audit::threat::term::terms_of;
-use audit::threat::{Draw, OBJECTIVES, Objective, Query, Targets, Trial, measure, read_trials};
+use audit::threat::{OBJECTIVES, Objective, Query};
 use ndarray::Array2;
 use serde_json::Value;
 
@@ -21,10 +21,6 @@ fn gallery(golden: &mut Golden) -> Gallery {
     let embeddings: Vec<f32> = golden.array("embeddings_N");
     let raw = Array2::from_shape_vec((labels.len(), embeddings.len() / labels.len()), embeddings).unwrap();
     Gallery::new(Metric::Euclidean, raw, labels, golden.names.clone()).unwrap()
-}
-
-fn find(code: &str) -> &'static Objective {
-    Objective::find(code).unwrap()
 }
 
 #[test]
@@ -67,92 +63,22 @@ fn published() -> impl Iterator<Item = &'static Objective> {
     OBJECTIVES.iter().filter(|objective| terms_of(ScoreName::Ers).any(|term| objective.judged_by(term)))
 }
 
+/// Targets that follow from the model alone are in `golden_replay.rs`.
 #[test]
 #[ignore = "needs the reference data"]
-fn targets() {
+fn drawn_targets() {
     for model in MODELS {
         let mut golden = Golden::open(model);
         let context = crate::common::context(gallery(&mut golden));
         let queries = golden.selected("query");
-        let query = |index, form| Query { context: &context, index, count: 1, form };
         for (code, key) in [("CA-", "CA-_pos"), ("QA-", "QA-_pos")] {
             let expected = golden.indices(&format!("{code}/target"));
             let positions = golden.selected(key);
             for ((&q, &position), expected) in queries.iter().zip(&positions).zip(expected) {
-                let top = query(q, Form::Published).top_percent();
+                let query = Query { context: &context, index: q, count: 1, form: Form::Published };
+                let top = query.top_percent();
                 assert_eq!(top.len(), 21);
                 assert_eq!(top[position], expected, "{model} {code} query {q}");
-            }
-        }
-        for (code, key, form) in [
-            ("GTT", "GTT/target", Form::Published),
-            ("GTM", "GTM/target", Form::Published),
-            ("GTM", "GTM_querylabel/target", Form::Corrected),
-        ] {
-            for (&q, expected) in queries.iter().zip(golden.indices(key)) {
-                let found = (find(code).targets)(&query(q, form), &mut Draw::new(0, code, "", 0)).unwrap();
-                let Targets::Chosen(found) = found else { panic!("{model} {key} query {q} skipped") };
-                assert_eq!(found, [expected], "{model} {key} query {q}");
-            }
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs the reference data"]
-fn states_before_the_attack() {
-    for model in MODELS {
-        let mut golden = Golden::open(model);
-        let context = crate::common::context(gallery(&mut golden));
-        let gallery = &context.gallery;
-        let file = read_trials("trials", &golden.trials.clone(), &context).unwrap();
-        assert_eq!((file.form, file.metric), (Form::Published, Metric::NormalizedEuclidean));
-        assert!(file.selection.skipped.is_empty());
-        for attack in published() {
-            let code = attack.code;
-            let trials: Vec<&Trial> =
-                file.selection.trials.iter().filter(|t| t.objective.code == code).collect();
-            assert_eq!(
-                trials.iter().map(|t| t.query).collect::<Vec<_>>(),
-                golden.indices(&format!("{code}/query"))
-            );
-            if !trials[0].targets.is_empty() {
-                let targets: Vec<usize> = trials.iter().map(|t| t.targets[0]).collect();
-                assert_eq!(targets, golden.indices(&format!("{code}/target")), "{model} {code}");
-            }
-            let found: Vec<Measures> = trials
-                .iter()
-                .map(|t| measure(&context, Form::Published, t, gallery.point(t.query)))
-                .collect();
-            match code {
-                "CA+" | "CA-" | "QA+" | "QA-" => {
-                    let mut exact = 0;
-                    for (i, expected) in
-                        golden.array::<f32>(&format!("{code}/rank_before")).into_iter().enumerate()
-                    {
-                        let off = (found[i].rank.unwrap() - f64::from(expected)).abs();
-                        // CA's own clean copy is an exact tie that rounding decides; for QA, so is an item
-                        // whose distance equals the target's to single precision.
-                        let d = gallery.distances(gallery.point(trials[i].query));
-                        let at = d[trials[i].targets[0]];
-                        let ties = d.iter().filter(|d| (*d - at).abs() < 1e-7).count() - 1;
-                        let slack = if code.starts_with('C') { 1.0 } else { ties as f64 };
-                        assert!(off <= slack, "{model} {code} trial {i}: {off} off {expected}");
-                        exact += usize::from(off == 0.0);
-                    }
-                    assert!(code.starts_with('C') || exact >= 199, "{model} {code}: {exact} of 200 exact");
-                }
-                "TMA" => {
-                    for (m, expected) in found.iter().zip(golden.array::<f32>("TMA/cos_before")) {
-                        assert!((m.cosine.unwrap() - f64::from(expected)).abs() < 1e-5);
-                    }
-                }
-                "GTT" => assert!(found.iter().all(|m| m.retained == Some(true))),
-                _ => {
-                    let expected = golden.array::<bool>(&format!("{code}/hit1_before"));
-                    let found: Vec<bool> = found.iter().map(|m| m.hit.unwrap()).collect();
-                    assert_eq!(found, expected, "{model} {code}");
-                }
             }
         }
     }

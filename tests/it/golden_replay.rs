@@ -6,7 +6,7 @@
 
 use crate::common::golden::Golden;
 use crate::common::{Temp, audit, near, shared};
-use audit::record::{Attack, Report};
+use audit::record::{Attack, Outcome, Report};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -39,6 +39,7 @@ fn replays_as_the_reference(model: &str) {
         audit(&[&[file.as_str(), "--suite", "full", "--data", &data], &replayed[..]].concat()).unwrap();
     benign_metrics(&report, &golden);
     trials_and_targets(&report, &mut golden);
+    states_before(&report, &mut golden);
     ranks(&report, &mut golden);
     aggregates(&report, &golden);
     corrected_forms(&file, &data, &mut golden);
@@ -46,6 +47,10 @@ fn replays_as_the_reference(model: &str) {
 
 fn row<'a>(report: &'a Report, code: &str) -> &'a Attack {
     report.attacks.iter().find(|a| a.code == code).unwrap_or_else(|| panic!("no row {code}"))
+}
+
+fn outcomes<'a>(report: &'a Report, attack: &str) -> Vec<&'a Outcome> {
+    report.outcomes.iter().filter(|o| o.attack == attack).collect()
 }
 
 fn number(value: &Value) -> f64 {
@@ -72,7 +77,7 @@ fn trials_and_targets(report: &Report, golden: &mut Golden) {
     assert_eq!(report.outcomes.len(), 9 * QUERIES);
     assert!(report.skipped.is_empty());
     for attack in ["CA+", "CA-", "QA+", "QA-", "TMA", "ES", "LTM", "GTM", "GTT"] {
-        let ours: Vec<_> = report.outcomes.iter().filter(|o| o.attack == attack).collect();
+        let ours = outcomes(report, attack);
         let name = |i: usize| golden.names[i].clone();
         let queries: Vec<String> = golden.selected("query").into_iter().map(name).collect();
         assert_eq!(ours.iter().map(|o| o.query.clone()).collect::<Vec<_>>(), queries, "{attack}");
@@ -87,12 +92,24 @@ fn trials_and_targets(report: &Report, golden: &mut Golden) {
     }
 }
 
+/// What our own embeddings say of each query without an attack, besides ranks.
+fn states_before(report: &Report, golden: &mut Golden) {
+    for attack in ["ES", "LTM", "GTM"] {
+        let hits: Vec<bool> = outcomes(report, attack).iter().map(|o| o.before.hit.unwrap()).collect();
+        assert_eq!(hits, golden.array::<bool>(&format!("{attack}/hit1_before")), "{attack}");
+    }
+    assert!(outcomes(report, "GTT").iter().all(|o| o.before.retained == Some(true)));
+    for (o, cosine) in outcomes(report, "TMA").into_iter().zip(golden.array::<f32>("TMA/cos_before")) {
+        near(o.before.cosine.unwrap(), cosine.into(), 1e-5, &o.query);
+    }
+}
+
 fn ranks(report: &Report, golden: &mut Golden) {
     for attack in RANKED {
-        let ours: Vec<_> = report.outcomes.iter().filter(|o| o.attack == attack).collect();
+        let ours = outcomes(report, attack);
         let mut off = |when: &str| -> Vec<f64> {
             let reference = golden.array::<f32>(&format!("{attack}/rank_{when}"));
-            let rank = |o: &audit::record::Outcome| {
+            let rank = |o: &Outcome| {
                 if when == "before" { o.before.rank.unwrap() } else { o.after.rank.unwrap() }
             };
             ours.iter().zip(reference).map(|(o, r)| (rank(o) - f64::from(r)).abs()).collect()
@@ -104,7 +121,7 @@ fn ranks(report: &Report, golden: &mut Golden) {
         let before = off("before");
         assert!(before.iter().all(|&d| d <= 1.0), "{attack} before: {before:?}");
         if attack.starts_with('Q') {
-            assert!(share(&before, 0.0) >= 0.99, "{attack} before: {before:?}");
+            assert!(share(&before, 0.0) >= 0.995, "{attack} before: {before:?}");
         }
         let after = off("after");
         let (equal, close) = (share(&after, 0.0), share(&after, 20.0));
@@ -174,7 +191,7 @@ fn corrected_forms(model: &str, data: &str, golden: &mut Golden) {
             let expected = 100.0 * number(&summary[key]);
             near(found.unwrap(), expected, ONE_TRIAL + 1e-9, &format!("{variant} {key}"));
         }
-        let ours: Vec<_> = report.outcomes.iter().filter(|o| o.attack == code).collect();
+        let ours = outcomes(&report, code);
         assert_eq!(ours.len(), QUERIES);
         let shift = ours.iter().map(|o| o.shift).sum::<f64>() / QUERIES as f64;
         near(shift, number(&summary["embshift"]), 5e-3, &format!("{variant} shift"));
@@ -184,8 +201,7 @@ fn corrected_forms(model: &str, data: &str, golden: &mut Golden) {
         assert!(other <= QUERIES / 50, "{variant}: {other} of {QUERIES} hits differ");
     }
     let targets = golden.indices("GTM_querylabel/target");
-    let ours = report.outcomes.iter().filter(|o| o.attack == "GTM");
-    for (o, target) in ours.zip(targets) {
+    for (o, target) in outcomes(&report, "GTM").into_iter().zip(targets) {
         assert_eq!(o.targets, [golden.names[target].clone()], "GTM on {}", o.query);
     }
 }

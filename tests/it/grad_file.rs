@@ -257,20 +257,6 @@ fn another_use_of_the_batch_is_refused_with_the_way_out() {
     assert_eq!(graph.inputs[0].fixed_batch(), Some(1));
 }
 
-/// The file allows any batch, but its nodes only 2, because its exporter took a length for a constant.
-#[test]
-fn a_batch_that_the_model_only_claims_to_leave_open_must_be_stated() {
-    let mut nodes = trunk("fixed", "embedding", "");
-    nodes.insert(0, Node::new("Reshape", &["image", "shape"], "fixed"));
-    let weights = trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE]);
-    let dir = stage(&grey(nodes, weights));
-    let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]).ended(3);
-    says(&done.err, &["a batch of 8", "--batch"]);
-    assert_eq!(done.err.matches("model.onnx").count(), 1, "{}", done.err);
-    let (_, graph) = written(&dir, "model.onnx", &["--batch", "2"]);
-    assert_eq!(graph.inputs[0].fixed_batch(), Some(2));
-}
-
 #[test]
 fn nodes_without_their_own_derivative_are_named() {
     let mut nodes = trunk("image", "inner", "");

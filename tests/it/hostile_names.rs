@@ -1,6 +1,6 @@
 //! Names of models and images of other people: a terminal shows them and never obeys them.
 
-use crate::common::models::{self, DIM, Weights, free, small, trunk_weights, value};
+use crate::common::models::{self, DIM, Weights, free, trunk_weights, value};
 use crate::common::{as_json, on_terminal, program, ran, run, words};
 use audit::record::Report;
 use audit::report::terminal::{Paint, brief_with};
@@ -52,17 +52,6 @@ fn names_in_a_model() {
     for line in events.lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap();
     }
-}
-
-/// A plain name is still fixed by a line to paste.
-#[test]
-fn plain_names_keep_their_next_step() {
-    let dir = models::stage(2, 2);
-    let mut graph = small();
-    graph.outputs.push(value("f1", free(), &[144]));
-    dir.write("model.onnx", graph.encode());
-    let err = run(&dir, words("model.onnx -q --data data")).ended(3).err;
-    assert_eq!(err.lines().filter(|line| line.starts_with("fix: audit model.onnx")).count(), 1, "{err}");
 }
 
 #[cfg(unix)]

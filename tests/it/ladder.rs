@@ -10,6 +10,7 @@ use audit::threat::objective::r1::R1;
 use audit::threat::{Event, Further, Others, Passes, Strong, Trial};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::LazyLock;
 
 /// The strong search at ε alone.
 const AT_EPS: &str = "form: corrected\nattacks: [R1]\n";
@@ -17,6 +18,9 @@ const AT_EPS: &str = "form: corrected\nattacks: [R1]\n";
 fn hardened(flags: &str) -> Report {
     audit(&words(&format!("{:?} --max-queries 30 {flags}", bundled("hardened.onnx")))).unwrap()
 }
+
+/// An audit with all defaults, which several tests look at.
+static WHOLE: LazyLock<Report> = LazyLock::new(|| hardened(""));
 
 /// Each query, and whether it is correct under attack.
 fn left(report: &Report) -> BTreeMap<&str, Option<bool>> {
@@ -34,15 +38,15 @@ fn rungs(report: &Report) -> Vec<(f64, f64)> {
 fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
     let temp = Temp::new();
     let suite = temp.file("at_eps.yaml", AT_EPS);
-    let found = hardened("");
+    let found = &*WHOLE;
     let at_eps = hardened(&format!("--suite {suite:?}"));
-    assert_eq!(left(&found), left(&at_eps));
-    assert_eq!(ROBUST.value(&found), ROBUST.value(&at_eps));
-    assert!(EPS50.value(&at_eps).is_none() && EPS50.value(&found).is_some());
+    assert_eq!(left(found), left(&at_eps));
+    assert_eq!(ROBUST.value(found), ROBUST.value(&at_eps));
+    assert!(EPS50.value(&at_eps).is_none() && EPS50.value(found).is_some());
 
-    let rungs = rungs(&found);
+    let rungs = rungs(found);
     assert_eq!(rungs.len(), 6);
-    assert_eq!(Some(rungs[0].1), ROBUST.value(&found));
+    assert_eq!(Some(rungs[0].1), ROBUST.value(found));
     assert!(
         rungs.is_sorted_by(|(more, fewer_left), (less, more_left)| more > less && fewer_left <= more_left)
     );
@@ -69,7 +73,7 @@ fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
         found.outcomes.iter().filter(|o| o.before.hit == Some(true)).map(|o| 255.0 * size(o)).collect();
     right.sort_by(f64::total_cmp);
     let half = right[right.len().div_ceil(2) - 1];
-    assert!((EPS50.value(&found).unwrap() - half).abs() < 1e-4, "{half}");
+    assert!((EPS50.value(found).unwrap() - half).abs() < 1e-4, "{half}");
 }
 
 /// The whole search at a smaller ε leaves hardly fewer queries correct than the ladder does there.
@@ -78,14 +82,14 @@ fn the_ladder_begins_with_robust_r1_and_falls_as_outcomes_say() {
 fn the_whole_search_at_a_rung_finds_hardly_more() {
     let temp = Temp::new();
     let suite = temp.file("at_eps.yaml", AT_EPS);
-    let found = hardened("");
-    for (eps, r1) in &rungs(&found)[1..3] {
+    let found = &*WHOLE;
+    for (eps, r1) in &rungs(found)[1..3] {
         let whole = hardened(&format!("--suite {suite:?} --eps {eps}"));
         let other = ROBUST.value(&whole).unwrap();
         assert!((r1 - other).abs() < 3.4, "{eps}: {r1} on the ladder, {other} by the whole search");
         // The number can also be requested by its name.
         let named = Quantity::find(&format!("robust_r1@{}/255", 255.0 * eps)).unwrap();
-        assert_eq!(named.value(&found), Some(*r1));
+        assert_eq!(named.value(found), Some(*r1));
     }
 }
 
@@ -94,9 +98,9 @@ fn the_whole_search_at_a_rung_finds_hardly_more() {
 #[ignore = "slow"]
 fn parts_and_batches_find_the_same() {
     let temp = Temp::new();
-    let whole = hardened("");
+    let whole = &*WHOLE;
     let other = hardened("--batch 3 --threads 2");
-    assert_eq!(lasting(&whole)["outcomes"], lasting(&other)["outcomes"]);
+    assert_eq!(lasting(whole)["outcomes"], lasting(&other)["outcomes"]);
     let parts = [1, 2].map(|m| {
         let file = temp.join(&format!("{m}.json"));
         hardened(&format!("--partition hash:{m}/2 -o {file:?}"));
@@ -104,7 +108,7 @@ fn parts_and_batches_find_the_same() {
     });
     let merged = merge::merge(&parts, "audit merge").unwrap();
     assert_eq!(merged.outcomes, whole.outcomes);
-    assert_eq!(lasting(&merged)["scores"], lasting(&whole)["scores"]);
+    assert_eq!(lasting(&merged)["scores"], lasting(whole)["scores"]);
 }
 
 /// Also in the L2 ball, in which no image is searched for as a file.
@@ -134,9 +138,9 @@ fn a_ladder_in_the_euclidean_ball() {
 #[test]
 #[ignore = "slow"]
 fn the_short_report_fits_a_terminal() {
-    let found = hardened("");
+    let found = &*WHOLE;
     for columns in [40, 80, 120] {
-        let text = brief_with(&found, "more: -v", columns, Paint(false));
+        let text = brief_with(found, "more: -v", columns, Paint(false));
         assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
         assert!(columns < 80 || text.lines().count() <= 20, "{text}");
         for rung in ["77/255", "38.5/255", "19.25/255", "9.63/255", "4.81/255", "2.41/255"] {

@@ -3,6 +3,7 @@
 use crate::common::models::{self, small};
 use crate::common::transcript::Transcript;
 use crate::common::{Ran, Rng, Temp, lasting_text, program, ran, says, words};
+use onnx_grad::Graph;
 use onnx_grad::graph::Node;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -47,8 +48,8 @@ fn started_by(dir: &Temp, starter: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// A run whose messages are kept.
-fn started(command: &mut Command) -> Child {
+/// A process whose messages are kept.
+pub fn started(command: &mut Command) -> Child {
     command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
@@ -432,11 +433,9 @@ fn a_journal_whose_first_line_changed_is_refused_and_stays() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// ONNX Runtime compiles the gradient of thousands of nodes in a row for many seconds, during which it can't
-/// be interrupted.
-#[test]
-fn an_end_is_heard_while_the_model_is_loaded() {
-    let dir = stage();
+/// 60,000 nodes in a row: ONNX Runtime compiles their gradient for many seconds, during which it can't be
+/// interrupted.
+pub fn slow_to_load() -> Graph {
     let mut graph = small();
     let mut nodes = Vec::new();
     let mut at = "image".to_string();
@@ -447,7 +446,13 @@ fn an_end_is_heard_while_the_model_is_loaded() {
     }
     graph.nodes[0].inputs[0] = at;
     graph.nodes.splice(0..0, nodes);
-    dir.write("chain.onnx", graph.encode());
+    graph
+}
+
+#[test]
+fn an_end_is_heard_while_the_model_is_loaded() {
+    let dir = stage();
+    dir.write("chain.onnx", slow_to_load().encode());
     std::fs::create_dir(dir.join("tmp")).unwrap();
     let before = dir.names();
     let mut command = program(dir.path());
@@ -491,13 +496,13 @@ fn under_way(dir: &Temp, args: &[&str]) -> Child {
     child
 }
 
-fn send(child: &Child, signals: &[&str]) {
+pub fn send(child: &Child, signals: &[&str]) {
     let kills: Vec<String> = signals.iter().map(|signal| format!("kill -{signal} {}", child.id())).collect();
     assert!(Command::new("sh").args(["-c", &kills.join("; ")]).status().unwrap().success());
 }
 
 /// Sends the signals. The exit code of a process that then ends within a minute, and its messages.
-fn ended_by(mut child: Child, signals: &[&str]) -> (Option<i32>, String) {
+pub fn ended_by(mut child: Child, signals: &[&str]) -> (Option<i32>, String) {
     send(&child, signals);
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -514,7 +519,7 @@ fn ended_by(mut child: Child, signals: &[&str]) -> (Option<i32>, String) {
 /// Sends the signals. An interrupted run ends with 130, and the last line of its messages, which are returned,
 /// has these words.
 #[track_caller]
-fn interrupted(child: Child, signals: &[&str], words: &[&str]) -> String {
+pub fn interrupted(child: Child, signals: &[&str], words: &[&str]) -> String {
     let (code, err) = ended_by(child, signals);
     assert_eq!(code, Some(130), "{signals:?}: {err}");
     says(&format!("{signals:?}: {}", err.lines().last().unwrap_or_default()), words);
@@ -545,27 +550,29 @@ fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
     assert_eq!((&event["event"], &event["exit"]), (&"error".into(), &130.into()));
 }
 
-/// Waits until a process handles SIGINT, and returns the signals that it handles and ignores, as in /proc.
+/// Waits until a process handles all signals, and returns those that it handles and ignores, as in /proc.
 #[cfg(target_os = "linux")]
 fn answering(child: &mut Child) -> [u64; 2] {
     let start = Instant::now();
-    loop {
+    let masks = |child: &mut Child| {
         assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
-        if start.elapsed() > Duration::from_secs(60) {
-            child.kill().unwrap();
-            panic!("it doesn't answer SIGINT");
-        }
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let mask = |key: &str| {
+        ["SigCgt:", "SigIgn:"].map(|key| {
             let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
             u64::from_str_radix(line.trim(), 16).unwrap()
-        };
-        // SIGINT is 2.
-        if mask("SigCgt:") >> 1 & 1 == 1 {
-            return [mask("SigCgt:"), mask("SigIgn:")];
+        })
+    };
+    // SIGTERM is 15.
+    while masks(child)[0] >> 14 & 1 == 0 {
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it doesn't answer SIGTERM");
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    // It handles one after the other.
+    std::thread::sleep(Duration::from_millis(200));
+    masks(child)
 }
 
 /// Commands without a journal end at once.
@@ -577,24 +584,24 @@ fn other_commands_say_that_they_were_interrupted() {
         let mut command = hearing(&dir);
         let mut child = started(command.arg("doctor").args(&FLAGS[..7]).args(["--steps", "100000"]));
         answering(&mut child);
-        // It handles one after the other.
-        std::thread::sleep(Duration::from_millis(200));
         interrupted(child, &[signal], &["audit: interrupted", "Run the same command again"]);
     }
 }
 
-/// `nohup audit …` goes on when its terminal closes.
+/// `nohup audit …` goes on when its terminal closes, and a shell starts the programs of a script in the
+/// background with SIGINT ignored.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
+fn signals_that_are_ignored_from_the_start_stay_ignored() {
     let dir = stage();
-    let mut shell = started_by(&dir, "sh", &["-c", "trap '' HUP; exec \"$@\"", "sh"]);
-    let mut child = started(shell.args(FLAGS).args(["-q", "--steps", "100000"]));
-    let [answered, ignored] = answering(&mut child);
-    // SIGHUP is 1.
-    assert_eq!((answered & 1, ignored & 1), (0, 1));
-    send(&child, &["HUP"]);
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(child.try_wait().unwrap().is_none());
-    interrupted(child, &["INT"], &["interrupted"]);
+    for (signal, number, other) in [("HUP", 1, "INT"), ("INT", 2, "TERM")] {
+        let mut shell = started_by(&dir, "sh", &["-c", &format!("trap '' {signal}; exec \"$@\""), "sh"]);
+        let mut child = started(shell.args(FLAGS).args(["-q", "--steps", "100000"]));
+        let [answered, ignored] = answering(&mut child).map(|mask| mask >> (number - 1) & 1);
+        assert_eq!((answered, ignored), (0, 1), "{signal}");
+        send(&child, &[signal]);
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(child.try_wait().unwrap().is_none(), "{signal}");
+        interrupted(child, &[other], &["interrupted"]);
+    }
 }

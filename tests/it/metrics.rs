@@ -5,7 +5,7 @@
 use crate::common::benign;
 use audit::data::Role;
 use audit::record::Form;
-use audit::space::benign::{ami, nmi};
+use audit::space::clustering::{ami, nmi};
 use audit::space::{Gallery, Metric};
 use audit::threat::{OBJECTIVES, Objective, Trial, measure, read_trials, sample_queries, select};
 use ndarray::Array2;

@@ -162,7 +162,8 @@ fn what_was_assumed_is_to_be_stated() {
     says(&said, &["(assumed)"]);
 }
 
-/// The strong search and the doctor keep the bounds of perturbations, whoever stated them.
+/// The strong search and the doctor keep the bounds of perturbations, whoever stated them, unless no verdict is
+/// possible within them.
 #[test]
 fn steps_keep_the_bounds() {
     let dir = Transcript::new(folder());
@@ -183,6 +184,22 @@ fn steps_keep_the_bounds() {
         dir.note(&format!("{flags}\n{}\n{doctor}", command(&found, "--suite robust")));
     }
     insta::assert_snapshot!(dir.told());
+}
+
+/// An ε at which no verdict is possible is not repeated: the strong search runs at the protocol's, even if
+/// every query was attacked.
+#[test]
+fn the_strong_search_runs_at_a_small_epsilon() {
+    let dir = folder();
+    // The largest ε of the protocol for 28 pixels is 77/255.
+    for flags in ["--suite minimum --steps 30", "--suite minimum-l2 --steps 30", "--suite robust --eps 1"] {
+        let line = format!("{OWN} a.html --max-queries 30 --threads 1 {flags}");
+        let found = advised(&dir, &line, false);
+        let text = "Run the strong search at the protocol's ε";
+        assert!(found.iter().any(|(step, _)| step == text), "{found:?}");
+        let strong = command(&found, "--suite robust");
+        assert!(!strong.contains("--eps") && !strong.contains("--norm"), "{strong}");
+    }
 }
 
 /// A model named like a file of the trainer. The page advises no command of the trainer, which may not be

@@ -248,7 +248,8 @@ fn rungs_are_compared_as_shares() {
     }
 }
 
-/// ES and blur break all of 12 queries. By hand: Wilson's upper end is Z² / (12 + Z²), 24.2 %.
+/// ES and blur break all of 12 queries. By hand: Wilson's upper end is Z² / (12 + Z²), 24.2 %. An average
+/// precision of 1 for all of them has the same width, from 100 down.
 #[test]
 fn shares_have_a_width_if_all_queries_agree() {
     let mut found = report(0.5);
@@ -261,12 +262,41 @@ fn shares_have_a_width_if_all_queries_agree() {
         corruption: "blur".into(),
         query: id.clone(),
         first: [true, false, false, false, false, false],
-        ap: [0.5; 6],
+        ap: [0.5, 1.0, 0.5, 0.5, 0.5, 0.5],
     };
     found.corrupted = ids.iter().map(blurred).collect();
     let blur = corruption::corruptions(&found).unwrap();
     assert!(blur.rows.iter().all(|row| row.r1_interval == Some(interval)), "{blur:?}");
     assert_eq!(blur.mean_r1_interval, Some(interval));
+    let (low, high) = blur.rows[0].map_interval.unwrap();
+    assert!((low - (100.0 - interval.1)).abs() < 1e-9 && high == 100.0, "{low} {high}");
+}
+
+/// The baseline corrupted 24 queries, of which blur breaks those with an odd number, and the candidate only
+/// the 12 others. By hand: R@1 is 50 and 100. All 12 common queries agree, so that their interval has 0 in
+/// its middle, and says nothing of a difference of 50 points.
+#[test]
+fn means_over_other_corrupted_queries_are_not_paired() {
+    let blurred = |i: usize| {
+        let hit = i.is_multiple_of(2);
+        let (first, ap) = ([true, hit, hit, hit, hit, hit], [0.5; 6]);
+        Corrupted { corruption: "blur".into(), query: format!("class/{i:02}"), first, ap }
+    };
+    let of = |queries: Vec<usize>| {
+        let mut found = report(0.5);
+        found.corrupted = queries.into_iter().map(blurred).collect();
+        found.corruptions = corruption::corruptions(&found);
+        found
+    };
+    let (all, even) = (of((0..24).collect()), of((0..24).step_by(2).collect()));
+    let difference = |other: &Report, name: &str| {
+        PairedReports::new(&all, other).difference(Quantity::find(name).unwrap()).unwrap()
+    };
+    for name in ["corruption.blur@1.r1", "corruption.r1"] {
+        let (own, of_other) = (difference(&all, name), difference(&even, name));
+        assert!(own.value == 0.0 && own.interval.is_some(), "{name}: {own:?}");
+        assert!((of_other.value - 50.0).abs() < 1e-9 && of_other.interval.is_none(), "{name}: {of_other:?}");
+    }
 }
 
 /// Of 60 queries 3 are correct without an attack, and ES, LTM and GTM break none of them. Their resistances,

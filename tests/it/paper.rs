@@ -1,7 +1,8 @@
 //! `audit compare --paper`: the product's own copy of the published rows, and its remarks on a report beside
 //! them.
 
-use crate::common::{Temp, audit, bundled, program, ran, says, words};
+use crate::common::{Temp, audit, bundled, program, ran, rendered, says, words};
+use crate::report_fixture;
 use audit::judge::published::beside;
 use audit::record::{Precision, Report};
 use serde_json::Value;
@@ -175,6 +176,23 @@ fn the_papers_own_protocol_has_no_departure() {
         assert_eq!(same, Vec::<String>::new());
         says(&cautions, &["another protocol", words]);
     }
+}
+
+/// Numbers that a finding invalidates are struck through elsewhere.
+#[test]
+fn a_report_that_is_not_to_be_trusted_is_called_so() {
+    let dir = Temp::new();
+    let mut report = report_fixture::report(0.5);
+    let cautions = |report: &Report| {
+        let file = dir.write("report.json", rendered(report, "json"));
+        beside(&[file], "CUB").unwrap().cautions.join("\n")
+    };
+    assert!(!cautions(&report).contains("Not to be trusted"), "{}", cautions(&report));
+    report.warnings.push(report_fixture::warning("an-error", "error", "wrong"));
+    says(
+        &cautions(&report),
+        &["report.json: Not to be trusted: there is 1 finding that invalidates", "(an-error)"],
+    );
 }
 
 #[test]

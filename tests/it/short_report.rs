@@ -3,7 +3,7 @@
 use crate::common::models::colour;
 use crate::common::{Temp, one_line, rendered, run, says};
 use crate::next_steps::steps;
-use crate::report_fixture::{warning, with_ladder};
+use crate::report_fixture::{report as fixture, warning, with_ladder};
 use audit::check::attacked::Outcomes;
 use audit::check::of_outcomes;
 use audit::command::Cli;
@@ -181,4 +181,15 @@ fn the_curve_begins_without_an_attack() {
     let ladder = report.scores.robust_r1.as_mut().unwrap().ladder.as_mut().unwrap();
     ladder.rungs[0].as_file = Some(50.0);
     assert_eq!(legend(&report), files);
+}
+
+/// The library of ONNX Runtime that its user named. The commands of a page name none (`files_kept.rs`).
+#[test]
+fn the_next_command_loads_the_library_of_the_audit() {
+    let mut report = fixture(0.5);
+    report.model.path = "model.onnx".into();
+    report.command = Some("audit model.onnx --ort-lib 'my libs/ort.so' --threads 2 -q".into());
+    let brief = brief_with(&report, "", 400, Paint(false));
+    let command = brief.lines().find(|line| line.starts_with("  audit ")).expect("no command");
+    assert!(command.contains("--ort-lib 'my libs/ort.so' --threads 2"), "{command}");
 }

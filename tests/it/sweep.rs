@@ -251,6 +251,8 @@ fn grids_that_mean_nothing_are_refused() {
         "--over steps=0",
         "--over seed=1.5",
         "--over eps=",
+        "--over eps=8/255,8/255",
+        "--over seed=1,01",
         "--over eps=1/255,8/255 --alpha 3/255",
     ] {
         let refused = swept(&dir, &words(flags)).unwrap_err();

@@ -79,7 +79,7 @@ fn the_strong_search_and_the_doctor_keep_to_the_bounds() {
     assert_eq!((found.suite.eps, found.outcomes.len()), (1.0, 2));
     folder.write("one.yaml", "form: corrected\nattacks: [ES]\nnorm: l2\neps: 1.5\nmask: half.png\n");
     assert!(mask.ends_with("half.png"), "the path in a suite is relative to the suite");
-    let flags = "--suite one.yaml --max-queries 2 --steps 10 -q -o findings.json";
+    let flags = "--suite one.yaml --max-queries 12 --steps 10 -q -o findings.json";
     let found = run(&folder, words(&format!("doctor {model:?} {flags}")));
     let findings = folder.json("findings.json");
     says(&one_line(&found.out), &["ε 1.50000 (l2) within the mask"]);

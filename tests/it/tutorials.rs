@@ -1,5 +1,5 @@
 //! Every page of docs/tutorials and the README's sample, run from their own text (tests/common/tutorial.rs
-//! says how). The page on training is run with the trainer, in crates/audit-train/tests/tutorial.rs.
+//! says how). The page on training is run with the trainer, in crates/audit-train/tests/train/harden.rs.
 use crate::common::Temp;
 use crate::report_fixture::python;
 use onnx_grad::Graph;

@@ -5,10 +5,14 @@
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, audit, bundled, near, one_line, rendered, says, words};
 use audit::data::{Dataset, Preparation};
+use audit::judge;
 use audit::judge::compare::mismatches;
 use audit::model::card::{self, CARDS, Card};
 use audit::record::{Acceptance, Metric, Report, Verification};
 use audit::report;
+use audit::space::Gallery;
+use audit::space::verification::{Pair, Pairs};
+use ndarray::Array2;
 use onnx_grad::graph::{DType, Value as Input};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -276,6 +280,51 @@ fn folds_of_a_list_have_an_accuracy() {
     assert_eq!(verification(&run(&stage(), &suite, "--max-queries 2").unwrap()).folds, None);
 }
 
+/// If all pairs are decided correctly, resamples are all alike, but 15 pairs don't show that no error is
+/// possible. Expected: `scipy.stats.binomtest(k, 15).proportion_ci(method="wilson")` of k = 0, 2 and 15.
+#[test]
+fn error_rates_of_few_pairs_have_a_width() {
+    // Of each pair the probe is at 100·i; the genuine references are 1 away, the impostor ones 5.
+    let at = (0..15).flat_map(|i| [0.0, 1.0, 5.0].map(|away| 100.0 * i as f32 + away));
+    let raw = Array2::from_shape_vec((45, 1), at.collect()).unwrap();
+    let ids = (0..45).map(|i| i.to_string()).collect();
+    let gallery = Gallery::new(Metric::Euclidean, raw, (0..45).collect(), ids).unwrap();
+    let pair = |probe: usize, reference: usize, same: bool| Pair {
+        probe,
+        reference: probe + reference,
+        same,
+        group: None,
+        fold: None,
+    };
+    let pairs = (0..15).flat_map(|i| [pair(3 * i, 1, true), pair(3 * i, 2, false)]);
+    let pairs = Pairs::listed(pairs.collect());
+    let clean = |stated: Acceptance, threshold: f64, pairs: &Pairs| {
+        judge::verification::clean(&gallery, pairs, stated, threshold, BTreeMap::new(), 0).unwrap()
+    };
+    let close = |found: Option<(f64, f64)>, low: f64, high: f64| {
+        let found = found.unwrap();
+        assert!((found.0 - low).abs() < 1e-3 && (found.1 - high).abs() < 1e-3, "{found:?}");
+    };
+    let by_rate = clean(Acceptance::Far(0.1), 4.9, &pairs);
+    assert_eq!((by_rate.tar, by_rate.eer, by_rate.far_interval), (100.0, 0.0, None));
+    close(by_rate.tar_interval, 79.6117, 100.0);
+    close(by_rate.eer_interval, 0.0, 20.3883);
+    let stated = clean(Acceptance::Euclidean(2.0), 2.0, &pairs);
+    close(stated.far_interval, 0.0, 20.3883);
+    close(stated.tar_interval, 79.6117, 100.0);
+    // Two of the impostor pairs become as near as the genuine ones.
+    let mut mixed = pairs.all.clone();
+    mixed.iter_mut().filter(|pair| !pair.same).take(2).for_each(|pair| pair.reference -= 1);
+    let mixed = clean(Acceptance::Euclidean(2.0), 2.0, &Pairs::listed(mixed));
+    near(mixed.far, 100.0 * 2.0 / 15.0, 1e-9, "FAR");
+    close(mixed.far_interval, 3.7361, 37.8820);
+    // Exchanged: all decisions are wrong.
+    let wrong = pairs.all.iter().map(|pair| Pair { same: !pair.same, ..pair.clone() });
+    let wrong = clean(Acceptance::Euclidean(2.0), 2.0, &Pairs::listed(wrong.collect()));
+    assert_eq!((wrong.far, wrong.tar, wrong.eer), (100.0, 0.0, 100.0));
+    close(wrong.eer_interval, 79.6117, 100.0);
+}
+
 /// Parts of a run make the report of the whole.
 #[test]
 #[ignore = "slow"]
@@ -351,12 +400,17 @@ fn what_cannot_be_decided_is_refused() {
         ("ars", "--threshold far=0.1"),
         ("faces", "--sample correct --max-queries 3"),
         ("faces", "--metric euclidean --threshold cosine=0.3"),
+        ("faces", "--threshold euclidean=2.5"),
+        ("faces", "--metric euclidean --threshold far=0.0001"),
         (&bad, ""),
     ] {
         folder.note(&run(&folder, suite, flags).unwrap_err().message);
     }
-    // The rate that is advised is written like the one that was stated.
-    says(&folder.told(), &["such as --threshold far=0.002, or"]);
+    // Without an impostor pair no rate can be measured.
+    let listed: String = std::fs::read_to_string(folder.join("pairs.csv")).unwrap();
+    let genuine: Vec<&str> = listed.lines().filter(|line| !line.contains(",false,")).collect();
+    folder.write("pairs.csv", genuine.join("\n"));
+    folder.note(&run(&folder, "faces", "").unwrap_err().message);
     let wrong = crate::common::run(&folder, words("model.onnx --suite faces --threshold 0.3")).ended(2);
     folder.note(&wrong.err);
     insta::assert_snapshot!(folder.told());
@@ -371,6 +425,11 @@ fn cosines_and_distances_say_the_same() {
     near(distance("cosine=0.5", Metric::NormalizedEuclidean), 1.0, 1e-12, "cosine=0.5");
     near(distance("euclidean=1", Metric::Cosine), 0.5, 1e-12, "euclidean=1");
     assert_eq!(distance("euclidean=3", Metric::Euclidean), 3.0);
+    assert_eq!(distance("euclidean=2", Metric::Cosine), 2.0);
+    for metric in [Metric::Cosine, Metric::NormalizedEuclidean] {
+        let far = "euclidean=2.001".parse::<Acceptance>().unwrap().distance(metric).unwrap_err();
+        says(&far.message, &[metric.name(), "at most 2 apart"]);
+    }
     assert_eq!("far=0.01".parse::<Acceptance>().unwrap().distance(Metric::Euclidean).unwrap(), None);
 }
 

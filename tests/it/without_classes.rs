@@ -168,7 +168,7 @@ fn what_needs_classes_is_refused() {
     insta::assert_snapshot!(folder.told());
 }
 
-/// The evidence of robust top-1 is confirmed by numpy and onnxruntime; targets that hide the result are not.
+/// The evidence of robust top-1 is confirmed by numpy and onnxruntime.
 #[test]
 #[ignore = "needs Python with numpy, PIL, onnxruntime"]
 fn the_evidence_is_confirmed() {

@@ -63,7 +63,7 @@ fn the_gradient_of_thousands_of_nodes_is_right() {
     load_runtime();
     let temp = Temp::new();
     let (mut model, _) = open(&chain(6_000), &temp);
-    assert!(model.info.nodes[2] > 8_000, "{:?}", model.info.nodes);
+    assert!(model.graphs.backward_nodes > 8_000, "{}", model.graphs.backward_nodes);
     let pixels = Rng::new(1).units(2 * model.pixels());
     let measured = check::load::measure(&mut model, &pixels, 2, &mut |_, _| {}).unwrap();
     let summary = measured.summary();

@@ -1,6 +1,6 @@
 //! Models that would take all memory or all time: refused, or bounded, with a message.
 
-use crate::common::models::{Weights, grey, stage, trunk, trunk_weights};
+use crate::common::models::{Weights, before, stage};
 use crate::common::{Ran, Temp, one_line, program, run, says};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, DType, Node, Tensor, Value};
@@ -26,8 +26,7 @@ fn bomb(nodes: Vec<Node>, constants: &[(&str, Tensor)], big: &str) -> Graph {
         Node::new("ReduceSum", &[big], "sum").with("keepdims", 0i64),
         Node::new("Add", &["e", "sum"], "embedding"),
     ];
-    let mut graph =
-        grey([trunk("image", "e", ""), nodes, behind].concat(), trunk_weights(Weights::new(1), "", 1));
+    let mut graph = before([nodes, behind].concat(), Weights::new(1));
     graph.constants.extend(constants.iter().map(|(name, t)| (name.to_string(), t.clone())));
     graph
 }

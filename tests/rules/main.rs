@@ -27,7 +27,7 @@ use audit::model::runtime::{self, Input, Optimise, Session};
 use case::*;
 use common::CPU;
 use onnx_grad::operators::{self, Class};
-use onnx_grad::{Differentiated, Pass, Processor, differentiate};
+use onnx_grad::{Differentiated, Pass, Processor, Types, differentiate};
 use rayon::prelude::*;
 
 const CASES: u64 = 100;
@@ -117,35 +117,62 @@ type Found = (Session, Vec<Vec<f32>>, Vec<Vec<f32>>);
 
 /// Differentiates a case, for the cotangents that `choose` makes of its outputs' shapes.
 fn differentiated(case: &Case, choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>) -> Result<Found, String> {
-    passed(case, Pass::Exact, Processor::Cpu, choose)
+    passed(case, Pass::Exact, choose)
 }
 
 /// [`differentiated`] with another backward pass.
 fn passed(
     case: &Case,
     pass: Pass,
-    processor: Processor,
+    choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>,
+) -> Result<Found, String> {
+    let steps = Steps::of(case)?;
+    let g = steps.differentiate(pass, Processor::Cpu)?;
+    let (forward, cotangents, gradients) = run(case, &steps.graph, &g, choose)?;
+    Ok((steps.whole.unwrap_or(forward), cotangents, gradients))
+}
+
+/// The graph of a case, with the types of its values. If its node is written out in steps, `whole` is the
+/// node itself, of which finite differences are taken.
+struct Steps {
+    graph: Graph,
+    types: Types,
+    whole: Option<Session>,
+}
+
+impl Steps {
+    fn of(case: &Case) -> Result<Steps, String> {
+        let text = |e: audit::Error| e.to_string();
+        let types = runtime::infer(&case.graph).map_err(text)?;
+        let (mut graph, types, whole) = match case.graph.unfold(&types)? {
+            Some(unfolded) => {
+                let whole = Session::new(&case.graph, CPU, Optimise::Off).map_err(text)?;
+                let types = runtime::infer(&unfolded).map_err(text)?;
+                (unfolded, types, Some(whole))
+            }
+            None => (case.graph.clone(), types, None),
+        };
+        for out in &mut graph.outputs {
+            let (dtype, dims) = &types[&out.name];
+            *out = Value::new(out.name.clone(), *dtype, dims);
+        }
+        Ok(Steps { graph, types, whole })
+    }
+
+    fn differentiate(&self, pass: Pass, processor: Processor) -> Result<Differentiated, String> {
+        let wrt: Vec<&str> = self.graph.inputs.iter().map(|i| i.name.as_str()).collect();
+        differentiate(&self.graph, &self.types, &wrt, pass, processor).map_err(|e| e.to_string())
+    }
+}
+
+/// Runs a differentiated graph of a case.
+fn run(
+    case: &Case,
+    graph: &Graph,
+    g: &Differentiated,
     choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>,
 ) -> Result<Found, String> {
     let text = |e: audit::Error| e.to_string();
-    let mut types = runtime::infer(&case.graph).map_err(text)?;
-    let mut graph = case.graph.clone();
-    // Finite differences are taken of the node itself, not of its steps.
-    let unfolded = graph.unfold(&types)?;
-    let whole = match &unfolded {
-        Some(_) => Some(Session::new(&case.graph, CPU, Optimise::Off).map_err(text)?),
-        None => None,
-    };
-    if let Some(unfolded) = unfolded {
-        types = runtime::infer(&unfolded).map_err(text)?;
-        graph = unfolded;
-    }
-    for out in &mut graph.outputs {
-        let (dtype, dims) = &types[&out.name];
-        *out = Value::new(out.name.clone(), *dtype, dims);
-    }
-    let wrt: Vec<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
-    let g = differentiate(&graph, &types, &wrt, pass, processor).map_err(|e| e.to_string())?;
     let mut forward = Session::new(&g.forward, CPU, Optimise::Off).map_err(text)?;
     let mut backward = Session::new(&g.backward, CPU, Optimise::All).map_err(text)?;
 
@@ -154,7 +181,8 @@ fn passed(
         let i = graph.inputs.iter().position(|x| x.name == name)?;
         Some(Input::Host(&shapes[i], &case.points[i]))
     };
-    let feed: Vec<(&str, Input)> = wrt.iter().map(|n| (*n, host(n).unwrap())).collect();
+    let feed: Vec<(&str, Input)> =
+        graph.inputs.iter().map(|i| (i.name.as_str(), host(&i.name).unwrap())).collect();
     let from_forward: Vec<&str> =
         g.residuals.iter().map(String::as_str).filter(|n| host(n).is_none()).collect();
     let held = forward.run(&feed, &from_forward).map_err(text)?;
@@ -171,7 +199,7 @@ fn passed(
     let gradients = backward.run(&feed, &names).map_err(text)?;
     let gradients: Vec<Vec<f32>> = gradients.iter().map(|g| g.floats().unwrap().1.to_vec()).collect();
     drop(held);
-    Ok((whole.unwrap_or(forward), cotangents, gradients))
+    Ok((forward, cotangents, gradients))
 }
 
 /// Relative errors, each the median over directions at the best of several steps: of the gradient, and of the
@@ -183,8 +211,25 @@ struct Errors {
 
 /// The errors of a case, or why it failed.
 fn check(case: &Case, r: &mut Rng) -> Result<Errors, String> {
-    let (mut forward, cotangents, gradients) =
-        differentiated(case, |shapes| shapes.iter().map(|s| normal(r, s)).collect())?;
+    let steps = Steps::of(case)?;
+    let g = steps.differentiate(Pass::Exact, Processor::Cpu)?;
+    let (forward, cotangents, gradients) =
+        run(case, &steps.graph, &g, |shapes| shapes.iter().map(|s| normal(r, s)).collect())?;
+    let scale = gradients.iter().map(|g| dot(g, g)).sum::<f64>().sqrt().max(1e-3);
+    // The forms for a GPU compute the same gradient. Most rules have no others.
+    let on_gpu = steps.differentiate(Pass::Exact, Processor::Gpu)?;
+    if on_gpu.forward != g.forward || on_gpu.backward != g.backward {
+        let (_, _, found) = run(case, &steps.graph, &on_gpu, |_| cotangents.clone())?;
+        let pairs = gradients.iter().flatten().zip(found.iter().flatten());
+        let apart: f64 = pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum();
+        if apart.sqrt() > 1e-5 * scale {
+            return Err(format!(
+                "the gradient in the forms for a GPU differs by {:.1e}",
+                apart.sqrt() / scale
+            ));
+        }
+    }
+    let mut forward = steps.whole.unwrap_or(forward);
     let found: Vec<(Vec<Vec<f32>>, [f64; STEPS.len()])> = (0..5)
         .map(|_| {
             let v: Vec<Vec<f32>> =
@@ -193,14 +238,6 @@ fn check(case: &Case, r: &mut Rng) -> Result<Errors, String> {
             (v, differences)
         })
         .collect();
-    let scale = gradients.iter().map(|g| dot(g, g)).sum::<f64>().sqrt().max(1e-3);
-    // The forms for a GPU compute the same gradient.
-    let (_, _, on_gpu) = passed(case, Pass::Exact, Processor::Gpu, |_| cotangents.clone())?;
-    let apart: f64 =
-        gradients.iter().flatten().zip(on_gpu.iter().flatten()).map(|(a, b)| f64::from(a - b).powi(2)).sum();
-    if apart.sqrt() > 1e-5 * scale {
-        return Err(format!("the gradient in the forms for a GPU differs by {:.1e}", apart.sqrt() / scale));
-    }
     let error = |gradient: &[Vec<f32>]| {
         let along = |v: &[Vec<f32>]| gradient.iter().zip(v).map(|(g, v)| dot(g, v)).sum::<f64>();
         let best = |(v, found): &(Vec<Vec<f32>>, [f64; STEPS.len()])| {

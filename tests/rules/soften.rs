@@ -395,9 +395,8 @@ fn softened_rules_are_derivatives_of_their_neighbours() {
     for Soft { op, case, softened, straight } in all() {
         for (pass, neighbour) in [(Pass::Softened, softened), (Pass::StraightThrough, straight)] {
             let mut r = Rng::new(7);
-            let found = passed(&case, pass, Processor::Cpu, |shapes| {
-                shapes.iter().map(|s| away_from_zero(&mut r, s)).collect()
-            });
+            let found =
+                passed(&case, pass, |shapes| shapes.iter().map(|s| away_from_zero(&mut r, s)).collect());
             let (_, cotangents, gradients) = match found {
                 Ok(found) => found,
                 Err(e) => {
@@ -442,7 +441,7 @@ fn slope(nodes: &[Node], constants: &[(&str, Tensor)], pass: Pass, x: &[f32; 3],
     case.graph.nodes = [nodes, std::mem::take(&mut case.graph.nodes)].concat();
     case.graph.constants = constants.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
     let case = case.input("x", &[3], x.to_vec());
-    passed(&case, pass, Processor::Cpu, |_| vec![c.to_vec()]).unwrap().2.remove(0)
+    passed(&case, pass, |_| vec![c.to_vec()]).unwrap().2.remove(0)
 }
 
 const PASSES: [Pass; 4] = [Pass::Exact, Pass::ThroughFlat, Pass::Softened, Pass::StraightThrough];
@@ -553,7 +552,7 @@ fn every_sample_case_has_all_passes() {
             let found = PASSES.map(|pass| {
                 let choose =
                     |shapes: &[Vec<i64>]| shapes.iter().map(|s| normal(&mut Rng::new(seed), s)).collect();
-                passed(&case, pass, Processor::Cpu, choose).map(|(_, _, gradients)| gradients)
+                passed(&case, pass, choose).map(|(_, _, gradients)| gradients)
             });
             let shapes = |g: &[Vec<f32>]| g.iter().map(Vec::len).collect::<Vec<_>>();
             let Ok(exact) = &found[0] else { panic!("{op} #{seed}: {found:?}") };

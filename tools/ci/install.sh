@@ -7,6 +7,9 @@ set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 home=${AUDIT_HOME:-$root/target/ci}
+mkdir -p "$home"
+# Later steps may run in another folder.
+home=$(cd "$home" && pwd)
 # Only action.yml's own step writes outputs.
 version=$(unset GITHUB_OUTPUT && "$root/tools/ci/version.sh")
 if [ "$(cat "$home/version" 2>/dev/null)" != "$version" ] || ! "$home/audit" --version >/dev/null; then

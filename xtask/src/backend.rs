@@ -14,10 +14,9 @@ pub const ARGUMENTS: &str = "[--every N] [--list] [WORD ...]; WORD: only tests w
 pub fn backend(arguments: &[String]) -> Result {
     setup::setup()?;
     let folder = target()?.join("backend");
-    let (python, packages) = python::with_onnx()?;
-    let mut write = Command::new(&python);
+    let mut write = Command::new(python::with_onnx()?);
     write.args(["-B", "-W", "ignore"]).arg(root().join("tools/node_tests.py")).arg(&folder);
-    run(write.env("PYTHONPATH", &packages).stdin(Stdio::null()))?;
+    run(write.stdin(Stdio::null()))?;
     let example = ["run", "--locked", "--example", "backend", "--"];
     run(cargo(&example).arg(&folder).args(arguments)).map_err(|error| match error {
         Error::Failed(message) => Error::Failed(format!("{message}: a test failed, or none was found")),

@@ -3,7 +3,7 @@
 
 use crate::{
     package,
-    project::{Error, Result, cargo, file, output, root, run, shown, target},
+    project::{Error, Result, cargo, file, output, remove, root, run, shown, target},
     python,
 };
 use std::{
@@ -22,9 +22,7 @@ pub fn book() -> Result {
     let folder = target()?.join("book");
     let (source, html) = (folder.join("source"), folder.join("html"));
     for old in [&source, &html] {
-        if old.exists() {
-            file("remove", old, fs::remove_dir_all(old))?;
-        }
+        remove(old)?;
     }
     let page = root().join(REFERENCE);
     let text = output(&mut cargo(&["run", "--quiet", "--locked", "--example", "reference"]))?;
@@ -41,9 +39,7 @@ fn mdbook(folder: &Path) -> Result<PathBuf> {
     if (env::consts::OS, env::consts::ARCH) == ("linux", "x86_64") {
         let python = package::environment(&folder.join("tools"))?;
         let list = root().join("tools/requirements-book.txt");
-        run(python::pip(&python)?
-            .args(["install", "--quiet", "--require-hashes", "--requirement"])
-            .arg(list))?;
+        python::install(&python, ["--require-hashes".as_ref(), "--requirement".as_ref(), list.as_os_str()])?;
         return Ok(python.with_file_name("mdbook"));
     }
     let found = Command::new("mdbook").arg("--version").output();

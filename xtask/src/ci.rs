@@ -92,3 +92,22 @@ fn parity_if_possible() -> Result {
         }
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use crate::project::{output, root};
+    use std::{fs, process::Command};
+
+    /// CI begins with a script, and nothing that it runs would look at a broken one.
+    #[test]
+    fn scripts_can_be_read_by_a_shell() {
+        let folders = ["tools/ci", "tools/engines", "research/tools", "fuzz"];
+        let files = folders.into_iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
+        let scripts = files.map(|file| file.unwrap().path());
+        let scripts = scripts.filter(|path| path.extension().is_some_and(|ending| ending == "sh"));
+        for script in scripts.chain([root().join(".ci/run")]) {
+            let read = output(Command::new("bash").arg("-n").arg(&script));
+            assert!(read.is_ok(), "{}: see bash -n", script.display());
+        }
+    }
+}

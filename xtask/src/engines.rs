@@ -3,7 +3,7 @@
 
 use crate::{
     package,
-    project::{Error, Result, Since, cargo, file, output, root, run, shown, target},
+    project::{Error, Result, Since, cargo, file, output, remove, root, run, shown, target},
     python, setup,
 };
 use std::{
@@ -36,6 +36,8 @@ const ENGINES: [Engine; 3] = [
 /// Its job is held to its schemas, as nothing here runs it.
 const KUBERNETES: &str = "kubernetes";
 
+/// Flags of the run, the images apart; words without blanks.
+const FLAGS: &str = "--suite suite.yaml --strong-sample 32 --threads 1 --ep cpu";
 /// Parts of the run.
 const PARTS: u64 = 8;
 /// Processes that are killed in each run.
@@ -52,10 +54,10 @@ trait Running {
 }
 
 /// What an engine is given.
+#[derive(Clone)]
 struct Stage {
+    /// Reports go to `out` in it.
     dir: PathBuf,
-    /// Where the reports of the parts go.
-    out: PathBuf,
     variables: Vec<(&'static str, String)>,
 }
 
@@ -69,21 +71,15 @@ impl Stage {
 }
 
 pub fn engines(arguments: &[String]) -> Result {
-    let mut wanted: Vec<&Engine> = Vec::new();
-    let (kubernetes, others): (Vec<&String>, Vec<&String>) =
-        arguments.iter().partition(|name| *name == KUBERNETES);
-    for name in others {
-        let engine = ENGINES.iter().find(|engine| engine.name == name);
-        wanted.push(engine.ok_or_else(|| {
-            Error::Usage(format!("engines: there is no engine `{name}`: expected {ARGUMENTS}"))
-        })?);
+    let known = |name: &str| name == KUBERNETES || ENGINES.iter().any(|engine| engine.name == name);
+    if let Some(name) = arguments.iter().find(|name| !known(name)) {
+        return Err(Error::Usage(format!("engines: there is no engine `{name}`: expected {ARGUMENTS}")));
     }
-    if arguments.is_empty() || !kubernetes.is_empty() {
+    let wants = |name: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == name);
+    if wants(KUBERNETES) {
         schema()?;
     }
-    if arguments.is_empty() {
-        wanted = ENGINES.iter().collect();
-    }
+    let wanted: Vec<&Engine> = ENGINES.iter().filter(|engine| wants(engine.name)).collect();
     if wanted.is_empty() {
         return Ok(());
     }
@@ -99,7 +95,7 @@ fn schema() -> Result {
     let python = ray_python()?;
     let validate = python.with_file_name("kubernetes-validate");
     if !validate.is_file() {
-        run(python::pip(&python)?.args(["install", "--quiet", "kubernetes-validate"]))?;
+        python::install(&python, ["kubernetes-validate"])?;
     }
     let job = root().join("tools/engines/kubernetes.yaml");
     for version in [&["--kubernetes-version", "1.29"][..], &[]] {
@@ -148,15 +144,15 @@ fn examine(engine: &Engine) -> Result {
         }
         // Its daemons know their own files by names in the folder.
         drop(running);
-        if stage.dir.join("out/report.json").is_file() {
-            same(&stage.dir.join("one.json"), &stage.out.join("report.json"))?;
+        let report = stage.dir.join("out/report.json");
+        if report.is_file() {
+            same(&stage.dir.join("one.json"), &report)?;
             println!(
                 "{}: the report of one run, after {killed} kills and {start} starts, in {}",
                 engine.name,
                 Since(started)
             );
-            return fs::remove_dir_all(&stage.dir)
-                .map_err(|e| Error::Failed(format!("cannot clean up: {e}")));
+            return remove(&stage.dir);
         }
     }
     Err(Error::Failed(format!(
@@ -169,54 +165,44 @@ fn examine(engine: &Engine) -> Result {
 /// A folder with images, a suite, and the report of one run.
 fn stage(name: &str) -> Result<Stage> {
     let dir = target()?.join("engines").join(name);
-    if dir.exists() {
-        file("remove", &dir, fs::remove_dir_all(&dir))?;
-    }
+    remove(&dir)?;
     file("make", &dir, fs::create_dir_all(dir.join("out")))?;
     let dir = file("find", &dir, dir.canonicalize())?;
+    if dir.display().to_string().contains(char::is_whitespace) {
+        return Err(Error::Failed(format!(
+            "expected a path without blanks, found {}: the engines' scripts read flags as words without blanks. Move the checkout, \
+             or name another folder by CARGO_TARGET_DIR",
+            dir.display()
+        )));
+    }
     let suite = dir.join("suite.yaml");
     file("write", &suite, fs::write(&suite, "form: published\nattacks: [CA+, QA-, ES, LTM]\nsteps: 100\n"))?;
     let program = target()?.join("debug");
     let path = env::var("PATH").unwrap_or_default();
     let model = root().join("models/hardened.onnx");
-    let runtime = target()?.join("onnxruntime");
     let stage = Stage {
-        out: dir.join("out"),
         variables: vec![
             ("PATH", format!("{}:{path}", program.display())),
-            ("ORT_DYLIB_PATH", runtime.display().to_string()),
             ("AUDIT_MODEL", model.display().to_string()),
             ("AUDIT_IMAGES", format!("--data {}", dir.join("images").display())),
-            ("AUDIT_FLAGS", "--suite suite.yaml --strong-sample 32 --threads 1 --ep cpu".into()),
+            ("AUDIT_FLAGS", FLAGS.into()),
             ("AUDIT_PARTS", PARTS.to_string()),
             ("AUDIT_OUT", dir.join("out").display().to_string()),
             ("AUDIT_JOBS", "2".into()),
         ],
         dir,
     };
-    let audit = |words: &[&str]| run(stage.command("audit").args(words));
-    audit(&["images", "--out", "images", "--classes", "12", "--samples", "10"])?;
-    let model = model.display().to_string();
-    let images = stage.dir.join("images").display().to_string();
-    let flags = [
-        "--data",
-        &images,
-        "--suite",
-        "suite.yaml",
-        "--strong-sample",
-        "32",
-        "--threads",
-        "1",
-        "--ep",
-        "cpu",
-    ];
-    audit(&[&[model.as_str(), "-q", "-o", "one.json"][..], &flags].concat())?;
+    let images = ["images", "--out", "images", "--classes", "12", "--samples", "10"];
+    run(stage.command("audit").args(images))?;
+    let mut one = stage.command("audit");
+    one.arg(&model).args(["-q", "-o", "one.json", "--data"]).arg(stage.dir.join("images"));
+    run(one.args(FLAGS.split(' ')))?;
     Ok(stage)
 }
 
 /// Kills one of the audits under way, or of the workers that wait for them, if there are any.
 fn kill_one(stage: &Stage, random: u64) -> Result<bool> {
-    let ours = stage.out.display().to_string();
+    let ours = stage.dir.join("out").display().to_string();
     let processes = file("list", Path::new("/proc"), fs::read_dir("/proc"))?;
     let audits = processes.flatten().filter_map(|entry| {
         let id = entry.file_name().to_str()?.parse::<u32>().ok()?;
@@ -236,8 +222,10 @@ fn kill_one(stage: &Stage, random: u64) -> Result<bool> {
 pub fn same(one: &Path, merged: &Path) -> Result {
     let lasting = |path: &Path| -> Result<String> {
         let text = file("read", path, fs::read_to_string(path))?;
-        let text = text.split("\n  \"timing\": {").next().unwrap_or_default();
-        Ok(text.lines().filter(|line| !line.starts_with("  \"command\": ")).collect::<Vec<_>>().join("\n"))
+        let (head, rest) = text.split_once("\n  \"timing\": {").unwrap_or((text.as_str(), ""));
+        let tail = rest.split_once("\n  }").map_or("", |(_, tail)| tail);
+        let lines = head.lines().chain(tail.lines()).filter(|line| !line.starts_with("  \"command\": "));
+        Ok(lines.collect::<Vec<_>>().join("\n"))
     };
     let (a, b) = (lasting(one)?, lasting(merged)?);
     match a.lines().zip(b.lines()).position(|(a, b)| a != b) {
@@ -257,10 +245,16 @@ impl Running for Child {
     }
 }
 
+/// Starts a command, without its messages.
+fn started(mut command: Command) -> Result<Box<dyn Running>> {
+    let child = command.stderr(Stdio::null()).spawn();
+    Ok(Box::new(file("start", command.get_program().as_ref(), child)?))
+}
+
 fn parallel(stage: &Stage) -> Result<Box<dyn Running>> {
-    let script = root().join("tools/engines/parallel.sh");
-    let child = stage.command("bash").arg(script).stderr(Stdio::null()).spawn();
-    Ok(Box::new(child.map_err(|e| Error::Failed(format!("cannot start bash: {e}")))?))
+    let mut command = stage.command("bash");
+    command.arg(root().join("tools/engines/parallel.sh"));
+    started(command)
 }
 
 /// The Python that has Ray.
@@ -274,7 +268,7 @@ fn install_ray() -> Result {
         return Ok(());
     }
     println!("installing ray into {}", shown(&target()?.join("ray")));
-    run(python::pip(&python)?.args(["install", "--quiet", "ray>=2.9", "fsspec"]))
+    python::install(&python, ["ray>=2.9", "fsspec"])
 }
 
 fn ray(stage: &Stage) -> Result<Box<dyn Running>> {
@@ -286,8 +280,7 @@ fn ray(stage: &Stage) -> Result<Box<dyn Running>> {
     command.arg(format!("--data={}", stage.dir.join("images").display()));
     command.args(["--out", "out", "--parts", &PARTS.to_string(), "--retries", "20"]);
     command.arg(format!("--suite={}", stage.dir.join("suite.yaml").display())).arg("--strong-sample=32");
-    let child = command.stderr(Stdio::null()).spawn();
-    Ok(Box::new(child.map_err(|e| Error::Failed(format!("cannot start Python: {e}")))?))
+    started(command)
 }
 
 /// Slurm on this machine alone, without systemd and munge.
@@ -357,17 +350,38 @@ impl Drop for Slurm {
 
 /// Submits all parts, or those that are missing.
 fn slurm(stage: &Stage) -> Result<Box<dyn Running>> {
-    let stage = Stage { dir: stage.dir.clone(), out: stage.out.clone(), variables: stage.variables.clone() };
-    let slurm = Slurm { stage };
+    let slurm = Slurm { stage: stage.clone() };
     slurm.begin()?;
     let mut script = slurm.command("bash");
     script.arg(root().join("tools/engines/slurm.sh"));
     let missing = slurm.command("audit").args(["merge", "--missing", "out"]).stdout(Stdio::piped()).output();
-    let missing = missing.map_err(|e| Error::Failed(format!("cannot start audit: {e}")))?;
+    let missing = file("start", "audit".as_ref(), missing)?;
     // Exit code 2: nothing is done yet, so that all parts are submitted.
     if missing.status.code() == Some(13) {
         script.arg(String::from_utf8_lossy(&missing.stdout).trim());
     }
     run(&mut script)?;
     Ok(Box::new(slurm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_the_same_trials_differ_in_command_and_timing_alone() {
+        let draft = setup::Draft::beside(&env::temp_dir().join("xtask-same")).ok().unwrap();
+        let report = |name: &str, seconds: u32, number: u32| {
+            let (path, outcomes) = (draft.0.join(name), "    {},\n".repeat(300));
+            let text = format!(
+                "{{\n  \"outcomes\": [\n{outcomes}  ],\n  \"command\": \"audit {name}\",\n  \"timing\": {{\n    \"total_s\": \
+                 {seconds}\n  }},\n  \"numbers\": [\n    {number}\n  ]\n}}\n"
+            );
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let one = report("one", 1, 5);
+        assert!(same(&one, &report("merged", 2, 5)).is_ok());
+        assert!(same(&one, &report("other", 1, 6)).is_err(), "numbers stand behind the timing");
+    }
 }

@@ -6,7 +6,7 @@
 //! a linker script that names the first takes its place.
 
 use crate::{
-    project::{Error, Result, Since, file, output, root, shown},
+    project::{Error, Result, Since, file, output, remove, root, shown},
     python,
     setup::Draft,
     wheel::Wheel,
@@ -111,9 +111,6 @@ pub fn setup() -> Result {
     println!("libtorch {VERSION}: fetching three wheels (544 MB); the part that is kept takes 0.5 GB");
     let or = format!("or {OWN}");
     let python = python::find().map_err(|error| error.then(&or))?;
-    if let Some(parent) = folder.parent() {
-        file("make", parent, fs::create_dir_all(parent))?;
-    }
     let draft = Draft::beside(&folder)?;
     for wheel in &WHEELS {
         wheel.fetch(&python, &draft.0, &or)?;
@@ -128,9 +125,7 @@ pub fn setup() -> Result {
     text("lib/libtorch.so", "INPUT(-ltorch_cpu)\n")?;
     text("build-version", VERSION)?;
     text("stamp", &stamp)?;
-    if folder.exists() {
-        file("remove", &folder, fs::remove_dir_all(&folder))?;
-    }
+    remove(&folder)?;
     file("make", &folder, fs::rename(&made, &folder))?;
     println!("  unpacked to {} in {}", shown(&folder), Since(started));
     Ok(())
@@ -171,6 +166,16 @@ mod tests {
     #[test]
     fn wheels_are_pinned() {
         assert!(WHEELS.iter().all(Wheel::is_pinned));
+    }
+
+    /// What nets are compared with in Python must be the same libtorch.
+    #[test]
+    fn the_tools_want_the_same_versions() {
+        let wanted = fs::read_to_string(root().join("tools/requirements.txt")).unwrap();
+        for Wheel { package, version, .. } in &WHEELS {
+            let line = format!("{package}=={version}");
+            assert!(wanted.lines().any(|found| found.split(';').next() == Some(line.as_str())), "{line}");
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ const TASKS: [Task; 14] = [
     Task {
         name: "ci",
         arguments: "",
-        about: "everything a change must pass: format, clippy, tests, docs, ONNX's node tests, parity, demo",
+        about: "everything that CI runs, in its order, except cargo deny",
         run: |arguments| alone(arguments, ci::ci),
     },
     Task {

@@ -1,7 +1,7 @@
 //! `cargo xtask wheel`: the package `onnx-audit` as pip installs it, and what its tests say of it.
 
 use crate::{
-    project::{Error, Result, Since, file, output, root, run, shown, target},
+    project::{Error, Result, Since, file, output, remove, root, run, shown, target},
     python,
     wheel::megabytes,
 };
@@ -40,9 +40,7 @@ fn build(folder: &Path, manylinux: bool) -> Result<PathBuf> {
     let started = Instant::now();
     let tools = tools(folder)?;
     let out = folder.join(if manylinux { MANYLINUX } else { "native" });
-    if out.exists() {
-        file("remove", &out, fs::remove_dir_all(&out))?;
-    }
+    remove(&out)?;
     let mut maturin = Command::new(&tools);
     maturin.args(["-m", "maturin", "build", "--release", "--out"]).arg(&out).current_dir(root());
     if manylinux {
@@ -81,7 +79,7 @@ pub fn container() -> Result {
 fn tools(folder: &Path) -> Result<PathBuf> {
     let python = environment(&folder.join("tools"))?;
     let list = root().join("tools/requirements-wheel.txt");
-    run(python::pip(&python)?.args(["install", "--quiet", "--requirement"]).arg(&list))?;
+    python::install(&python, ["--requirement".as_ref(), list.as_os_str()])?;
     Ok(python)
 }
 
@@ -118,20 +116,16 @@ pub fn environment(folder: &Path) -> Result<PathBuf> {
 /// A fresh environment with the wheel and its extra `cpu`, and nothing else.
 fn fresh(folder: &Path, wheel: &Path) -> Result<PathBuf> {
     let venv = folder.join("venv");
-    if venv.exists() {
-        file("remove", &venv, fs::remove_dir_all(&venv))?;
-    }
+    remove(&venv)?;
     let python = environment(&venv)?;
-    run(python::pip(&python)?.args(["install", "--quiet"]).arg(format!("{}[cpu]", wheel.display())))?;
+    python::install(&python, [format!("{}[cpu]", wheel.display())])?;
     Ok(python)
 }
 
 /// The installed command audits the bundled model in a folder that has nothing else of ours.
 fn audit_alone(folder: &Path, python: &Path) -> Result {
     let alone = folder.join("alone");
-    if alone.exists() {
-        file("remove", &alone, fs::remove_dir_all(&alone))?;
-    }
+    remove(&alone)?;
     file("make", &alone, fs::create_dir_all(&alone))?;
     for name in ["plain.onnx", "plain.yaml"] {
         let from = root().join("models").join(name);
@@ -158,7 +152,7 @@ fn test(python: &Path) -> Result {
         file("write", &link, fs::write(&link, theirs? + "\n"))?;
     }
     let list = root().join("python/requirements-test.txt");
-    run(python::pip(python)?.args(["install", "--quiet", "--requirement"]).arg(&list))?;
+    python::install(python, ["--requirement".as_ref(), list.as_os_str()])?;
     let mut pytest = Command::new(python);
     pytest.args(["-m", "pytest", "-q", "python/tests"]).current_dir(root());
     for variable in ["AUDIT_BIN", "ORT_DYLIB_PATH", "PYTHONPATH"] {

@@ -41,17 +41,14 @@ pub fn parity(arguments: &[String]) -> Result {
         None => target()?.join("parity").join(usual),
     };
     setup::setup()?;
-    let partition = || names.iter().map(String::as_str).partition(|name| is_there(&dir, name));
-    let (_, missing): (Vec<&str>, Vec<&str>) = partition();
-    if !alone && !missing.is_empty() {
+    let is_missing = |name: &&str| !alone && !is_there(&dir, name);
+    let missing: Vec<&str> = names.iter().map(String::as_str).filter(is_missing).collect();
+    if !missing.is_empty() {
         export(&dir, &missing)?;
     }
 
     // What cannot be exported cannot be compared; the others still can, and then it is said.
-    let (there, lost): (Vec<&str>, Vec<&str>) = match alone {
-        true => (names.iter().map(String::as_str).collect(), vec![]),
-        false => partition(),
-    };
+    let (lost, there): (Vec<&str>, Vec<&str>) = names.iter().map(String::as_str).partition(is_missing);
     if !there.is_empty() {
         println!("Building PyTorch nets out of {} files with onnx2pytorch", there.len());
         let mut convert = Command::new(python::environment()?);

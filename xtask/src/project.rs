@@ -4,9 +4,9 @@ use crate::reference::REFERENCE;
 use std::{
     env,
     ffi::OsStr,
-    fmt,
+    fmt, fs,
     path::{self, Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -56,6 +56,11 @@ pub fn target() -> Result<PathBuf> {
     Ok(target.to_path_buf())
 }
 
+/// A program that Cargo built, such as `release/audit`.
+pub fn built(name: &str) -> Result<PathBuf> {
+    Ok(target()?.join(name).with_extension(env::consts::EXE_EXTENSION))
+}
+
 /// A path as a reader of the terminal likes it: relative where it lies inside the checkout.
 pub fn shown(path: &Path) -> path::Display<'_> {
     path.strip_prefix(root()).unwrap_or(path).display()
@@ -96,6 +101,12 @@ pub fn output(command: &mut Command) -> Result<String> {
     }
 }
 
+/// Whether a command can be started and ends well, in silence.
+pub fn works(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
 /// A command as one would type it.
 pub fn line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_stem().unwrap_or(command.get_program());
@@ -106,6 +117,14 @@ pub fn line(command: &Command) -> String {
 /// Does something to a file, and names the file if that fails.
 pub fn file<T>(doing: &str, path: &Path, result: std::io::Result<T>) -> Result<T> {
     result.map_err(|error| Error::Failed(format!("cannot {doing} {}: {error}", shown(path))))
+}
+
+/// Removes a folder, if it is there.
+pub fn remove(folder: &Path) -> Result {
+    match folder.exists() {
+        true => file("remove", folder, fs::remove_dir_all(folder)),
+        false => Ok(()),
+    }
 }
 
 /// Time since a moment, for people.

@@ -2,8 +2,9 @@
 //! live.
 
 use crate::package;
-use crate::project::{Error, Result, Since, file, output, root, run, shown, target};
+use crate::project::{Error, Result, Since, file, output, root, run, shown, target, works};
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -43,6 +44,20 @@ pub fn pip(python: &Path) -> Result<Command> {
     Ok(pip)
 }
 
+/// Has that Python's pip install what the words say.
+pub fn install<W: AsRef<OsStr>>(python: &Path, words: impl IntoIterator<Item = W>) -> Result {
+    twice(pip(python)?.args(["install", "--quiet"]).args(words))
+}
+
+/// Runs pip, and once more if that fails: pip tries a connection again, but it gives up if one breaks in the
+/// middle of a file.
+pub fn twice(pip: &mut Command) -> Result {
+    run(pip).or_else(|_| {
+        println!("  pip failed; trying once more");
+        run(pip)
+    })
+}
+
 /// A few lines of Python, run apart from the user's own modules.
 pub fn script(python: &Path, code: &str) -> Command {
     let mut command = Command::new(python);
@@ -50,51 +65,32 @@ pub fn script(python: &Path, code: &str) -> Command {
     command
 }
 
-fn works(command: &mut Command) -> bool {
-    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    quiet.status().is_ok_and(|status| status.success())
-}
+/// The packages that `with_onnx` takes of tools/requirements.txt.
+const ONNX: [&str; 5] = ["onnx", "numpy", "protobuf", "ml_dtypes", "typing_extensions"];
 
-/// The user's Python, and a folder with the package `onnx` for it: the versions are those of
-/// tools/requirements.txt.
-pub fn with_onnx() -> Result<(PathBuf, PathBuf)> {
-    let list = root().join("tools/requirements.txt");
-    let text = file("read", &list, fs::read_to_string(&list))?;
-    let wanted: Vec<&str> = text
-        .lines()
-        .filter(|line| {
-            ["onnx", "numpy", "protobuf", "ml_dtypes", "typing_extensions"]
-                .iter()
-                .any(|n| line.split("==").next() == Some(n))
-        })
-        .collect();
-    let python = find()?;
-    let folder = target()?.join("onnx");
-    let stamp = folder.join("requirements.txt");
-    if !fs::read_to_string(&stamp).is_ok_and(|found| found == wanted.join("\n")) {
-        println!("Python: installing {} into {}", wanted.join(", "), shown(&folder));
-        let mut install = pip(&python)?;
-        install
-            .args(["install", "--quiet", "--no-deps", "--only-binary=:all:", "--upgrade", "--target"])
-            .arg(&folder)
-            .args(&wanted);
-        run(&mut install)
-            .map_err(|error| error.then("pip's own words are above; the list wants Python 3.11 or newer"))?;
-        file("write", &stamp, fs::write(&stamp, wanted.join("\n")))?;
-    }
-    Ok((python, folder))
+/// The Python in `target/onnx`, which has the package `onnx`.
+pub fn with_onnx() -> Result<PathBuf> {
+    let wanted = |line: &str| ONNX.contains(&line.split("==").next().unwrap_or_default());
+    of_the_list("onnx", wanted, "import onnx", "0.1 GB")
 }
 
 /// What the requirements are for. Importing it all proves the list complete, for pip was told not to look.
 const IMPORTS: &str = "import torch, torchvision, timm, transformers, open_clip, onnx, onnxscript, onnxruntime, onnxconverter_common, onnx2pytorch, sklearn, duckdb";
 
-/// The Python in `target/python` with all that `tools/requirements.txt` lists, installed if it is not there
-/// yet.
+/// The Python in `target/python`, which has all that tools/requirements.txt lists.
 pub fn environment() -> Result<PathBuf> {
+    of_the_list("python", |_| true, IMPORTS, "5 GB")
+}
+
+/// The Python in a folder of `target`, with those packages of tools/requirements.txt whose lines are wanted.
+/// They are installed if they are not there yet.
+fn of_the_list(name: &str, wanted: impl Fn(&str) -> bool, imports: &str, size: &str) -> Result<PathBuf> {
     let started = Instant::now();
     let list = root().join("tools/requirements.txt");
-    let wanted = file("read", &list, fs::read_to_string(&list))?;
-    let folder = target()?.join("python");
+    let text = file("read", &list, fs::read_to_string(&list))?;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#') && wanted(line));
+    let wanted = lines.collect::<Vec<_>>().join("\n");
+    let folder = target()?.join(name);
     let python = package::environment(&folder)?;
     // The stamp is the list itself: whoever wonders what is installed can read it. An environment that was
     // made anew has none.
@@ -104,17 +100,43 @@ pub fn environment() -> Result<PathBuf> {
         return Ok(python);
     }
 
-    println!("Python: installing {} into {} (5 GB, a few minutes)", shown(&list), shown(&folder));
-    let mut install = pip(&python)?;
-    install.args(["install", "--quiet", "--no-deps", "--only-binary=:all:", "--requirement"]).arg(&list);
-    run(&mut install).map_err(|error| {
-        error.then("pip's own words are above. The list wants Python 3.11 or newer, 64-bit Linux, macOS or Windows, 5 GB of free \
-             disk and a network; run again to go on where it stopped")
+    println!("Python: installing what {} lists into {} ({size})", shown(&list), shown(&folder));
+    // From here on, and if this is interrupted, it is not what an old stamp says.
+    if stamp.exists() {
+        file("remove", &stamp, fs::remove_file(&stamp))?;
+    }
+    let words = ["--no-deps", "--only-binary=:all:"].into_iter().chain(wanted.lines());
+    install(&python, words).map_err(|error| {
+        error.then(&format!(
+            "pip's own words are above. The list wants Python 3.11 or newer, 64-bit Linux, macOS or Windows, free disk ({size}) \
+             and a network; run again to go on where it stopped"
+        ))
     })?;
-    output(&mut script(&python, IMPORTS)).map_err(|error| {
+    output(&mut script(&python, imports)).map_err(|error| {
         error.then("if a module is missing, tools/requirements.txt lacks it: the list is installed without looking up more")
     })?;
-    file("write", &stamp, fs::write(&stamp, wanted))?;
-    println!("  installed, and torch and the exporters import, in {}", Since(started));
+    file("write", &stamp, fs::write(&stamp, &wanted))?;
+    println!("  installed, and all of it imports, in {}", Since(started));
     Ok(python)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::setup::Draft;
+    use std::env;
+
+    #[test]
+    fn a_download_that_breaks_is_tried_once_more() {
+        let draft = Draft::beside(&env::temp_dir().join("xtask-twice")).ok().unwrap();
+        let tries = draft.0.join("tries");
+        for (failures, expected) in [(0, (true, 1)), (1, (true, 2)), (9, (false, 2))] {
+            fs::write(&tries, "").unwrap();
+            let mut pip = Command::new("sh");
+            pip.args(["-c", &format!("echo >> tries; [ $(wc -l < tries) -gt {failures} ]")])
+                .current_dir(&draft.0);
+            let ended = twice(&mut pip).is_ok();
+            assert_eq!((ended, fs::read_to_string(&tries).unwrap().len()), expected, "{failures} failures");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! have.
 
 use crate::{
-    project::{Error, Result, Since, file, output, shown, target},
+    project::{Error, Result, Since, file, output, remove, shown, target},
     python,
     version::{NEWEST, OLDEST, VERSION},
     wheel::{Wheel, megabytes},
@@ -28,14 +28,21 @@ struct Build {
     providers: &'static [&'static str],
 }
 
-const fn build(package: &'static str, machine: [&'static str; 3], sha256: &'static str) -> Build {
-    build_of(VERSION, package, machine, sha256)
-}
+/// Operating system, architecture, and pip's name of the platform.
+type Machine = [&'static str; 3];
 
-const fn build_of(
-    version: &'static str,
+const LINUX: Machine = ["linux", "x86_64", "manylinux_2_28_x86_64"];
+const LINUX_ARM: Machine = ["linux", "aarch64", "manylinux_2_28_aarch64"];
+const MAC: Machine = ["macos", "aarch64", "macosx_14_0_arm64"];
+const WINDOWS: Machine = ["windows", "x86_64", "win_amd64"];
+const WINDOWS_ARM: Machine = ["windows", "aarch64", "win_arm64"];
+
+const CPU: &str = "onnxruntime";
+
+const fn build(
     package: &'static str,
-    [os, arch, platform]: [&'static str; 3],
+    version: &'static str,
+    [os, arch, platform]: Machine,
     sha256: &'static str,
 ) -> Build {
     let wheel = Wheel { package, version, python: "3.12", platform, sha256 };
@@ -47,53 +54,24 @@ const GPU: Build = Build {
     providers: &["libonnxruntime_providers_cuda.so", "libonnxruntime_providers_shared.so"],
     ..build(
         "onnxruntime-gpu",
-        ["linux", "x86_64", "manylinux_2_28_x86_64"],
+        VERSION,
+        LINUX,
         "05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7",
     )
 };
 
 const BUILDS: [Build; 5] = [
-    build(
-        "onnxruntime",
-        ["linux", "x86_64", "manylinux_2_28_x86_64"],
-        "1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536",
-    ),
-    build(
-        "onnxruntime",
-        ["linux", "aarch64", "manylinux_2_28_aarch64"],
-        "0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc",
-    ),
-    build(
-        "onnxruntime",
-        ["macos", "aarch64", "macosx_14_0_arm64"],
-        "96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c",
-    ),
-    build(
-        "onnxruntime",
-        ["windows", "x86_64", "win_amd64"],
-        "ae8a9a351efda685cc59a66226cdefaa37a126c1d66872ca23a2de9425326130",
-    ),
-    build(
-        "onnxruntime",
-        ["windows", "aarch64", "win_arm64"],
-        "fe8b9ac1ae8e894e12c47ee82e4f6dfc1835768133687257866469fda80d0bf1",
-    ),
+    build(CPU, VERSION, LINUX, "1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536"),
+    build(CPU, VERSION, LINUX_ARM, "0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc"),
+    build(CPU, VERSION, MAC, "96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c"),
+    build(CPU, VERSION, WINDOWS, "ae8a9a351efda685cc59a66226cdefaa37a126c1d66872ca23a2de9425326130"),
+    build(CPU, VERSION, WINDOWS_ARM, "fe8b9ac1ae8e894e12c47ee82e4f6dfc1835768133687257866469fda80d0bf1"),
 ];
 
 /// Both ends of the range of versions that work, for the tests (tests/it/versions.rs).
 const RANGE: [Build; 2] = [
-    build_of(
-        OLDEST,
-        "onnxruntime",
-        ["linux", "x86_64", "manylinux_2_28_x86_64"],
-        "34b6119526eda12613f0d0498e2ae59563c247c370c9cef74c2fc93133dde157",
-    ),
-    build_of(
-        NEWEST,
-        "onnxruntime",
-        ["linux", "x86_64", "manylinux_2_28_x86_64"],
-        "99e1074c4b2197accd5073052a465361be17b89c093b8ffb6e6bd8f986c52df8",
-    ),
+    build(CPU, OLDEST, LINUX, "34b6119526eda12613f0d0498e2ae59563c247c370c9cef74c2fc93133dde157"),
+    build(CPU, NEWEST, LINUX, "99e1074c4b2197accd5073052a465361be17b89c093b8ffb6e6bd8f986c52df8"),
 ];
 
 const UNPACK: &str = "
@@ -250,9 +228,7 @@ impl Build {
     fn publish(&self, draft: &Path, folder: &Path) -> Result {
         // Another run may have been quicker, before this or within it; then its folder is as good as ours.
         if !self.is_installed(folder) {
-            if folder.exists() {
-                file("remove", folder, fs::remove_dir_all(folder))?;
-            }
+            remove(folder)?;
             let renamed = fs::rename(draft, folder);
             if !self.is_installed(folder) {
                 file("make", folder, renamed)?;

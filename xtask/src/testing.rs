@@ -1,7 +1,10 @@
 //! `cargo xtask test`: all tests. Plain `cargo test` ignores those that take long or need what not every
 //! machine has.
 
-use crate::project::{Error, Result, cargo, line, reference, target};
+use crate::{
+    project::{Error, Result, cargo, line, reference, target, works},
+    version::{NEWEST, OLDEST},
+};
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader},
@@ -22,13 +25,7 @@ const NEEDS: [Need; 12] = [
     ("needs script of util-linux", || missing("script", runs("script", &["--version"]))),
     ("needs a C compiler", || missing("cc", runs("cc", &["--version"]))),
     ("needs the range of ONNX Runtime", || {
-        let there = target().is_ok_and(|target| {
-            std::fs::read_dir(target).is_ok_and(|mut entries| {
-                entries.any(|entry| {
-                    entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with("onnxruntime-1."))
-                })
-            })
-        });
+        let there = [OLDEST, NEWEST].iter().all(|version| fetched(&format!("onnxruntime-{version}")));
         missing("what `cargo xtask setup --range` fetches", there)
     }),
     ("needs the MobileFaceNet of its tutorial", || {
@@ -82,9 +79,7 @@ fn missing(what: &str, there: bool) -> Option<String> {
 }
 
 fn runs(program: &str, arguments: &[&str]) -> bool {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    works(Command::new(program).args(arguments))
 }
 
 /// Every package but the trainer, which needs libtorch.

@@ -2,7 +2,7 @@
 //! and where a file came from does not matter.
 
 use crate::{
-    project::{Error, Result, file, output, run},
+    project::{Error, Result, file, output},
     python,
 };
 use std::{
@@ -36,7 +36,7 @@ impl Wheel {
         pip.args(["download", "--quiet", "--no-deps", "--only-binary=:all:", "--implementation", "cp"]);
         pip.args(["--python-version", self.python, "--abi", &abi, "--abi", "none", "--platform", platform]);
         pip.arg("--dest").arg(folder).arg(&wanted);
-        run(&mut pip).map_err(|_| {
+        python::twice(&mut pip).map_err(|_| {
             Error::Failed(format!(
                 "pip could not fetch {wanted} for {platform} (its own words are above); check the network, and pip's proxy or \
                  mirror if there is one, and run again; without a network, fetch the wheel elsewhere and run with \

@@ -94,12 +94,15 @@ fn threshold(gallery: &Gallery, pairs: &Pairs, acceptance: Acceptance) -> Result
         return Ok(distances.threshold(far));
     }
     let (found, least) = (distances.counts()[1], (1.0 / far - 1e-9).ceil());
-    // A rate of two digits that two pairs make.
-    let larger = 2.0 / found.max(4) as f64;
-    let digits = 10f64.powi(1 - larger.log10().floor() as i32);
-    let larger = (larger * digits).round() / digits;
+    // Two of the pairs, so that the rate is not at the edge of what they measure. In two digits.
+    let larger: f64 = format!("{:.1e}", 2.0 / found as f64).parse().unwrap_or(1.0);
+    let larger = match larger < 1.0 {
+        true => format!("take a larger rate, such as --threshold far={larger}, "),
+        false => String::new(),
+    };
+    let stated = if gallery.metric.normalizes() { "cosine" } else { "euclidean" };
     Err(Error::usage(format!(
-        "threshold {acceptance}: {found} impostor pairs are too few to measure a false accept rate of {far}; it takes {least}. Give more pairs, take a \
-                 larger rate, such as --threshold far={larger}, or state the threshold: --threshold cosine=…"
+        "threshold {acceptance}: {found} impostor pairs are too few to measure a false accept rate of {far}; it takes {least}. Give more pairs, \
+         {larger}or state the threshold: --threshold {stated}=…"
     )))
 }

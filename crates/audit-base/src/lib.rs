@@ -21,6 +21,18 @@ macro_rules! known_by_name {
     };
 }
 
+/// Shows values of types by their `name`.
+#[macro_export]
+macro_rules! shown_by_name {
+    ($($named:ty),*) => {$(
+        impl ::std::fmt::Display for $named {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    )*};
+}
+
 pub mod choice;
 pub mod error;
 pub mod files;

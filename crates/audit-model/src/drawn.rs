@@ -41,7 +41,7 @@ impl DrawnEmbedding {
         // Values that depend on an input.
         for node in &graph.nodes {
             if read_by(node).iter().any(|name| seen.contains(name.as_str())) {
-                seen.extend(node.outputs.iter().map(String::as_str));
+                seen.extend(node.outputs.iter().map(String::as_str).filter(|name| !name.is_empty()));
             }
         }
         let made: HashMap<&str, _> =

@@ -41,7 +41,6 @@ enum Newest {
     Host,
     /// The tensors in [`Places`].
     BoundTensor,
-    /// Both.
     Both,
 }
 

@@ -57,15 +57,12 @@ pub fn card_beside(model: &Path) -> Result<Option<Card>> {
     Ok(None)
 }
 
-/// The file of a model that is named by it or by its folder. Errors (exit code 2): the folder has no model,
-/// or several.
-pub fn file_of(path: &Path) -> Result<PathBuf> {
-    if path.is_dir() { model_in(path) } else { Ok(path.to_path_buf()) }
-}
-
-/// The model in a folder: `model.onnx`, the only .onnx file, or one of these in its folder `onnx`. Errors
-/// (exit code 2): there is none, or several.
-fn model_in(folder: &Path) -> Result<PathBuf> {
+/// The file of a model that is named by it or by its folder: `model.onnx` there, the only .onnx file, or one
+/// of these in its folder `onnx`. Errors (exit code 2): the folder has no model, or several.
+pub fn file_of(folder: &Path) -> Result<PathBuf> {
+    if !folder.is_dir() {
+        return Ok(folder.to_path_buf());
+    }
     let mut all = Vec::new();
     for place in [folder.to_path_buf(), folder.join("onnx")] {
         let mut found = list(&place);
@@ -395,7 +392,15 @@ mod tests {
         (KINDS.iter().find(|k| k.name == kind).unwrap().read)(&json)
     }
 
-    /// openai/clip-vit-base-patch32, as transformers 4 saves it, and as it was before sizes had names.
+    /// The settings of a `preprocessor_config.json`: size, resize, and resize of the shorter side.
+    fn sizes(text: &str) -> (Option<[usize; 2]>, Option<[usize; 2]>, Option<usize>) {
+        let card = read("preprocessor_config.json", text).unwrap().unwrap();
+        (card.size, card.resize, card.resize_shorter)
+    }
+
+    /// openai/clip-vit-base-patch32: as transformers 4 saves it, as it was before sizes had names, and as
+    /// `CLIPProcessor.save_pretrained` of transformers 5.23 saves it, within the settings for texts. The
+    /// `processor_config.json` of transformers 4 has none for images, which are in a file beside it.
     #[test]
     fn clip_resizes_the_shorter_side_and_crops() {
         let new = r#"{"crop_size": {"height": 224, "width": 224}, "do_center_crop": true, "do_convert_rgb": true, "do_normalize": true,
@@ -405,26 +410,18 @@ mod tests {
         let old = r#"{"crop_size": 224, "do_center_crop": true, "do_normalize": true, "do_resize": true,
             "feature_extractor_type": "CLIPFeatureExtractor", "image_mean": [0.48145466, 0.4578275, 0.40821073],
             "image_std": [0.26862954, 0.26130258, 0.27577711], "resample": 3, "size": 224}"#;
-        for text in [new, old] {
-            let card = read("preprocessor_config.json", text).unwrap().unwrap();
+        let within = format!(r#"{{"image_processor": {new}, "processor_class": "CLIPProcessor"}}"#);
+        for (kind, text) in [
+            ("preprocessor_config.json", new),
+            ("preprocessor_config.json", old),
+            ("processor_config.json", within.as_str()),
+        ] {
+            let card = read(kind, text).unwrap().unwrap();
             assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), None, Some(224)));
+            assert_eq!(card.crop, Some(Crop::Floor));
             assert_eq!((card.interpolation, card.range), (Some(Interpolation::Bicubic), Some([0.0, 1.0])));
             assert_eq!(card.mean.unwrap()[0], 0.48145466);
         }
-    }
-
-    /// `CLIPProcessor.save_pretrained` of transformers 5.23; and of transformers 4, which has a file for images.
-    #[test]
-    fn settings_within_those_of_texts_are_read() {
-        let nested = r#"{"image_processor": {"crop_size": {"height": 224, "width": 224}, "do_center_crop": true, "do_convert_rgb": true,
-            "do_normalize": true, "do_rescale": true, "do_resize": true, "image_mean": [0.48145466, 0.4578275, 0.40821073],
-            "image_processor_type": "CLIPImageProcessor", "image_std": [0.26862954, 0.26130258, 0.27577711], "resample": 3,
-            "rescale_factor": 0.00392156862745098, "size": {"shortest_edge": 224}}, "processor_class": "CLIPProcessor"}"#;
-        let card = read("processor_config.json", nested).unwrap().unwrap();
-        assert_eq!(
-            (card.size, card.resize_shorter, card.crop),
-            (Some([224; 2]), Some(224), Some(Crop::Floor))
-        );
         assert_eq!(read("processor_config.json", r#"{"processor_class": "CLIPProcessor"}"#).unwrap(), None);
     }
 
@@ -434,23 +431,18 @@ mod tests {
     fn others_stretch_or_keep_a_share() {
         let vit = r#"{"do_normalize": true, "do_rescale": true, "do_resize": true, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
             "image_processor_type": "ViTImageProcessor", "resample": 2, "rescale_factor": 0.00392156862745098, "size": {"height": 224, "width": 224}}"#;
-        let card = read("preprocessor_config.json", vit).unwrap().unwrap();
-        assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), Some([224; 2]), None));
+        assert_eq!(sizes(vit), (Some([224; 2]), Some([224; 2]), None));
         let convnext = r#"{"crop_pct": 0.875, "do_normalize": true, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
             "feature_extractor_type": "ConvNextFeatureExtractor", "resample": 3, "size": {"shortest_edge": 224}}"#;
-        let card = read("preprocessor_config.json", convnext).unwrap().unwrap();
-        assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), None, Some(256)));
         // The form before sizes had names, and a class whose share is its default: 224/256.
         let old = convnext.replace(r#"{"shortest_edge": 224}"#, "224");
         let usual = old.replace(r#""crop_pct": 0.875, "#, "");
-        for text in [&old, &usual] {
-            let card = read("preprocessor_config.json", text).unwrap().unwrap();
-            assert_eq!((card.size, card.resize, card.resize_shorter), (Some([224; 2]), None, Some(256)));
+        for text in [convnext, &old, &usual] {
+            assert_eq!(sizes(text), (Some([224; 2]), None, Some(256)), "{text}");
         }
         // From 384 on, ConvNeXT stretches.
         let large = old.replace("224}", "384}");
-        let card = read("preprocessor_config.json", &large).unwrap().unwrap();
-        assert_eq!((card.size, card.resize, card.resize_shorter), (Some([384; 2]), Some([384; 2]), None));
+        assert_eq!(sizes(&large), (Some([384; 2]), Some([384; 2]), None));
         let raw = r#"{"do_rescale": false, "do_normalize": false, "size": 224, "image_processor_type": "X"}"#;
         let card = read("preprocessor_config.json", raw).unwrap().unwrap();
         assert_eq!((card.range, card.mean, card.size), (Some([0.0, 255.0]), Some(vec![0.0]), Some([224; 2])));
@@ -463,14 +455,10 @@ mod tests {
         let deit = r#"{"crop_size": 224, "do_center_crop": true, "do_normalize": true, "do_resize": true,
             "feature_extractor_type": "DeiTFeatureExtractor", "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
             "resample": 3, "size": 256}"#;
-        let of = |text: &str| {
-            let card = read("preprocessor_config.json", text).unwrap().unwrap();
-            (card.size, card.resize, card.resize_shorter)
-        };
-        assert_eq!(of(deit), (Some([224; 2]), Some([256; 2]), None));
-        assert_eq!(of(&deit.replace("DeiT", "CLIP")), (Some([224; 2]), None, Some(256)));
+        assert_eq!(sizes(deit), (Some([224; 2]), Some([256; 2]), None));
+        assert_eq!(sizes(&deit.replace("DeiT", "CLIP")), (Some([224; 2]), None, Some(256)));
         let levit = deit.replace("DeiT", "Levit").replace("256", "224");
-        assert_eq!(of(&levit), (Some([224; 2]), None, Some(256)));
+        assert_eq!(sizes(&levit), (Some([224; 2]), None, Some(256)));
     }
 
     /// google/efficientnet-b0 divides by image_std twice: by hand, a white pixel of red is

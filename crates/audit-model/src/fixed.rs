@@ -1,7 +1,7 @@
 //! A model's graph for images of one size, in batches of one length.
 
 use super::card::{Card, Preprocessing, prepend, preprocessing};
-use super::inspect::Seen;
+use super::look::Seen;
 use super::prepared::{ModelSource, PrepareMode, declared, fix_input, forget_shapes};
 use super::workers::{Workers, workers_of};
 use super::{IMAGE, output, remedy, shaped};
@@ -118,7 +118,8 @@ fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for node in &graph.nodes {
         let has = |set: &HashSet<&str>| node.inputs.iter().any(|name| set.contains(name.as_str()));
-        let outputs = node.outputs.iter().map(String::as_str);
+        // An output that is left out and an input that is left out have the same name, the empty one.
+        let outputs = node.outputs.iter().map(String::as_str).filter(|name| !name.is_empty());
         match (has(&alone), has(&other)) {
             (true, false) => {
                 if has(&learned) || has(&weights) {
@@ -144,3 +145,24 @@ fn of_images_alone(graph: &Graph, image: &str) -> Vec<String> {
 
 /// Values that are tried as the embedding at most.
 const TRIED: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onnx_grad::graph::{DType, Node};
+
+    /// By hand: the features of the image depend on the image alone, although the net of the text leaves an
+    /// output out and the net of the image an input.
+    #[test]
+    fn what_is_left_out_connects_no_nodes() {
+        let mut text = Node::new("LSTM", &["text", "weights", "weights"], "");
+        text.outputs.push("state".into());
+        let image = Node::new("Conv", &["image", "weights", ""], "features");
+        let both = Node::new("Mul", &["features", "state"], "scores");
+        let weights = Tensor::f32(&[2, 2], &[1.0; 4]);
+        let mut graph = Graph::new(vec![text, image, both], [("weights".into(), weights)].into());
+        let value = |name: &str| Value::new(name, DType::F32, &[1, 2]);
+        (graph.inputs, graph.outputs) = (vec![value("image"), value("text")], vec![value("scores")]);
+        assert_eq!(of_images_alone(&graph, "image"), ["features"]);
+    }
+}

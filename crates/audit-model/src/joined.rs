@@ -3,7 +3,7 @@
 use super::runtime::Options;
 use super::{Card, EMBEDDING, Info, ModelSource, PrepareMode, Prepared};
 use audit_base::{Error, Exit, Result};
-use onnx_grad::{Graph, Pass, Processor, batch};
+use onnx_grad::{Graph, Note, Pass, Processor, batch};
 use std::path::Path;
 
 /// Names of the graph's inputs and outputs: the images, ∂L/∂embedding, the embedding, ∂L/∂image.
@@ -17,6 +17,8 @@ const BATCHES: [usize; 2] = [11, 13];
 pub struct Joined {
     /// Facts about the model.
     pub info: Info,
+    /// Nodes whose gradient rule differs from the true derivative.
+    pub notes: Vec<Note>,
     /// (image, cotangent) → (embedding, gradient), in float32.
     pub graph: Graph,
     /// The batch; `None` where it is free.
@@ -43,7 +45,7 @@ impl Joined {
             Some(n) => Some(n),
             None => Prepared::read(source)?.info.fixed_batch,
         };
-        let of = |n: usize| -> Result<(Info, Graph)> {
+        let of = |n: usize| -> Result<Joined> {
             let prepared = Prepared::read(ModelSource { batch: Some(n), ..source }).map_err(|mut e| {
                 if batch.is_none() && e.exit == Exit::Model {
                     e.message += &format!(
@@ -56,22 +58,21 @@ impl Joined {
             let image = if raw { &prepared.input } else { super::IMAGE };
             let g = prepared.differentiate(image, Pass::Exact, Processor::Cpu)?;
             let names = [image, &g.cotangents[0], EMBEDDING, &g.gradients[0]].map(str::to_string);
-            let info = Info { notes: g.notes.clone(), ..prepared.info };
+            let notes = g.notes.clone();
             let mut graph = g.join();
             names.iter().zip(NAMES).for_each(|(from, to)| graph.rename(from, to));
-            Ok((info, graph))
+            Ok(Joined { info: prepared.info, notes, graph, batch })
         };
         if let Some(n) = batch {
-            let (info, graph) = of(n)?;
-            return Ok(Joined { info, graph, batch });
+            return of(n);
         }
-        let [(info, a), (_, b)] = [of(BATCHES[0])?, of(BATCHES[1])?];
-        let graph = batch::free([&a, &b], BATCHES.map(|n| n as i64), NAMES[0]).map_err(|e| {
+        let [a, b] = [of(BATCHES[0])?, of(BATCHES[1])?];
+        let graph = batch::free([&a.graph, &b.graph], BATCHES.map(|n| n as i64), NAMES[0]).map_err(|e| {
             Error::model(format!(
                 "{}: no graph for any batch can be made: {e}. Write one for a fixed batch: --batch 1",
                 path.display()
             ))
         })?;
-        Ok(Joined { info, graph, batch })
+        Ok(Joined { graph, ..a })
     }
 }

@@ -12,6 +12,7 @@ pub mod half;
 pub mod identity;
 pub mod inspect;
 pub mod joined;
+mod look;
 pub mod memory;
 pub mod mixing;
 pub mod operators;
@@ -37,7 +38,7 @@ use drawn::DrawnEmbedding;
 use estimate::Estimator;
 use half::Half;
 use identity::ModelIdentity;
-use inspect::{Look, Seen};
+use look::{Look, Seen};
 use mixing::Mixing;
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 use onnx_grad::graph::DType;
@@ -75,7 +76,7 @@ const ALPHA: &str = "audit/alpha";
 /// Stages of opening a model, for progress. Reading includes a first run, for the shapes.
 pub const STAGES: [&str; 3] = ["reading", "gradient graph", "sessions"];
 
-/// What the report states about the model file and the graphs built from it.
+/// What the report states about the model file.
 #[derive(Clone, Debug)]
 pub struct Info {
     /// Path of the model file.
@@ -104,25 +105,40 @@ pub struct Info {
     /// The narrowest float type that the file computes in. This program computes in float32, except for
     /// [`half`] steps.
     pub precision: DType,
-    /// Whether gradients are estimated from forward passes instead of computed by a gradient graph.
-    pub estimated: bool,
     /// The preprocessing of pixels before the model's own input.
     pub preprocessing: Preprocessing,
-    /// Nodes whose gradient rule differs from the true derivative.
-    pub notes: Vec<Note>,
     /// Kinds of operators in the graph that is differentiated, sorted.
     pub operators: Vec<String>,
-    /// Node counts of the file, the forward graph and the backward graph, and the number of values that the
-    /// forward graph hands to the backward graph.
-    pub nodes: [usize; 4],
-    /// Nodes of these graphs that run on the CPU although another provider was requested.
+    /// Number of the file's nodes.
+    pub nodes: usize,
+}
+
+/// What the report states about the graphs that were built from the file.
+#[derive(Clone, Debug)]
+pub struct GraphInfo {
+    /// Whether gradients are estimated from forward passes instead of computed by a gradient graph.
+    pub estimated: bool,
+    /// Nodes whose gradient rule differs from the true derivative.
+    pub notes: Vec<Note>,
+    /// Number of the backward graph's nodes; 0 if gradients are estimated.
+    pub backward_nodes: usize,
+    /// Nodes that run on the CPU although another provider was requested.
     pub cpu_nodes: Vec<String>,
+}
+
+impl GraphInfo {
+    /// Whether the gradient passes through rounding as if nothing were rounded.
+    pub fn straight_through(&self) -> bool {
+        self.notes.iter().any(|n| n.straight_through)
+    }
 }
 
 /// A model in ONNX Runtime, with its gradient.
 pub struct Model {
     /// Facts about the model, for reports.
     pub info: Info,
+    /// Facts about its graphs.
+    pub graphs: GraphInfo,
     /// Name of the model's own input.
     input: String,
     workers: Vec<Worker>,
@@ -158,38 +174,38 @@ impl Model {
         tell(0);
         let file = Loaded::read(path)?;
         let source = ModelSource { path, card, options, batch, mode: PrepareMode::default() };
-        let mut prepared = Prepared::of(file.clone(), source, &mut Seen::default())?;
-        let free = prepared.free && batch.is_none();
+        let prepared = Prepared::of(file.clone(), source, &mut Seen::default())?;
+        let free = prepared.info.fixed_batch.is_none() && batch.is_none();
         let available = runtime::available(options.provider);
         let workers = prepared.workers.fitting(free, prepared.bytes(), available);
-        if workers.each < prepared.workers.each {
+        let prepared = if workers.each < prepared.workers.each {
+            drop(prepared);
             let smaller = ModelSource { batch: Some(workers.each), ..source };
-            prepared = Prepared::of(file, smaller, &mut Seen::default())?;
-        }
-        prepared.workers = workers;
+            Prepared::of(file, smaller, &mut Seen::default())?
+        } else {
+            prepared
+        };
         tell(1);
         let g = prepared.differentiate(IMAGE, Pass::Exact, options.provider.processor());
         let g = g.map_err(|refused| prepared.info.look.explain(refused))?;
-        let Prepared { mut info, input, graph, types, workers, .. } = prepared;
+        let Prepared { info, input, graph, types, .. } = prepared;
         let inner = workers.options(options);
         let saturates = !graph.saturating(&types).is_empty();
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
         tell(2);
         let half = half.then(|| Sessions::in_half(&g, &info, workers, inner)).transpose().map_err(named)?;
-        let handed = g.residuals.iter().filter(|name| ![IMAGE, EMBEDDING].contains(&name.as_str())).count();
-        info.notes = g.notes.clone();
-        let forward_nodes = g.forward.nodes.len();
+        let notes = g.notes.clone();
         let exact = Sessions::new(g, &info, workers, inner).map_err(named)?;
-        info.nodes[1..].copy_from_slice(&[forward_nodes, exact.nodes, handed]);
         let sessions: Vec<&Session> = [&exact].into_iter().chain(&half).flat_map(Sessions::both).collect();
-        info.cpu_nodes = left_to_cpu(&sessions, options).map_err(named)?;
+        let cpu_nodes = left_to_cpu(&sessions, options).map_err(named)?;
+        let graphs = GraphInfo { estimated: false, notes, backward_nodes: exact.nodes, cpu_nodes };
         let worker = || {
             let half = half.as_ref().map(|half| Half::new(half, &info, workers.each)).transpose()?;
             exact.worker(&exact.forward, half, &info, workers.each)
         };
         let workers = (0..workers.count).map(|_| worker()).collect::<Result<_>>().map_err(named)?;
-        Ok(Model { info, input, workers, card: card.clone(), options, saturates, others: Vec::new() })
+        Ok(Model { info, graphs, input, workers, card: card.clone(), options, saturates, others: Vec::new() })
     }
 
     /// Loads a model that is attacked through forward passes alone ([`estimate`]). It serves models that
@@ -202,18 +218,18 @@ impl Model {
         seed: u64,
     ) -> Result<Model> {
         let mode = PrepareMode { loops: true, ..PrepareMode::default() };
-        let Prepared { mut info, input, graph, workers, .. } =
+        let Prepared { info, input, graph, workers, .. } =
             Prepared::read(ModelSource { path, card, options, batch, mode })?;
-        info.estimated = true;
-        info.nodes[1] = graph.nodes.len();
         let named = |e: Error| e.context(path.display());
         let inner = workers.options(options);
         let forward = Arc::new(Session::new(&graph, inner, Optimise::All).map_err(named)?);
-        info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(named)?;
+        let cpu_nodes = left_to_cpu(&[&forward], options).map_err(named)?;
+        let graphs = GraphInfo { estimated: true, notes: Vec::new(), backward_nodes: 0, cpu_nodes };
         let estimate = || Gradient::Estimate(Estimator::new(seed));
         let worker = || Worker::new(&forward, estimate(), None, &info, workers.each);
         let workers = (0..workers.count).map(|_| worker()).collect::<Result<_>>()?;
-        Ok(Model { info, input, workers, card: card.clone(), options, saturates: false, others: Vec::new() })
+        let (card, saturates, others) = (card.clone(), false, Vec::new());
+        Ok(Model { info, graphs, input, workers, card, options, saturates, others })
     }
 
     /// Images per run of a graph, B.
@@ -378,7 +394,13 @@ impl Model {
     /// The unchanged model file, for comparison. It runs on the CPU whichever provider the model uses.
     pub fn reference(&self) -> Result<Untouched> {
         let options = Options { provider: Provider::Cpu, ..self.options };
-        Untouched::open(&self.info, &self.input, self.batch(), options)
+        Untouched::open(&self.info, self.graphs.straight_through(), &self.input, self.batch(), options)
+    }
+
+    /// Whether values are quantised on the way to the embedding.
+    pub fn quantised(&self) -> bool {
+        const ROUND: [&str; 2] = ["QuantizeLinear", "DynamicQuantizeLinear"];
+        self.graphs.straight_through() || self.info.operators.iter().any(|op| ROUND.contains(&op.as_str()))
     }
 
     /// Label of the first node whose result for an image depends on the other images of its batch, by images
@@ -412,13 +434,6 @@ impl Info {
     /// Refuses an embedding that is drawn at random (exit code 12).
     pub fn refuse_drawn(&self) -> Result<()> {
         self.drawn.as_ref().map_or(Ok(()), |drawn| Err(drawn.error(&self.path)))
-    }
-
-    /// Whether values are quantised on the way to the embedding.
-    pub fn quantised(&self) -> bool {
-        const ROUND: [&str; 2] = ["QuantizeLinear", "DynamicQuantizeLinear"];
-        self.notes.iter().any(|n| n.straight_through)
-            || self.operators.iter().any(|op| ROUND.contains(&op.as_str()))
     }
 
     /// The embedding, the input and the preprocessing in one line.

@@ -2,7 +2,7 @@
 
 use super::EMBEDDING;
 use super::card::{Axes, Card, Pooling};
-use super::inspect::is_scores;
+use super::look::is_scores;
 use super::remedy::{self, Flags};
 use audit_base::choice::Choice;
 use audit_base::visible::visible_name;
@@ -152,7 +152,7 @@ fn sources_of<'g>(graph: &'g Graph, name: &'g str) -> HashSet<&'g str> {
     let (mut found, mut open) = (HashSet::new(), vec![name]);
     while let Some(at) = open.pop() {
         for input in producers.get(at).copied().into_iter().flat_map(|node| &node.inputs) {
-            if found.insert(input.as_str()) {
+            if !input.is_empty() && found.insert(input.as_str()) {
                 open.push(input);
             }
         }

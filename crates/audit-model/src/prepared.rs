@@ -4,7 +4,7 @@ use super::card::{self, Card, Preprocessing, Unlike, image_like, unlike};
 use super::drawn::DrawnEmbedding;
 use super::fixed::Fixed;
 use super::identity::ModelIdentity;
-use super::inspect::{self, Seen};
+use super::look::{Look, Seen};
 use super::runtime::{self, Options};
 use super::{Info, Workers, output, refused, remedy};
 use audit_base::{Error, Exit, Result, files};
@@ -49,8 +49,6 @@ pub(super) struct Prepared {
     pub(super) graph: Graph,
     pub(super) types: Types,
     pub(super) workers: Workers,
-    /// Whether the model accepts any batch.
-    pub(super) free: bool,
 }
 
 impl Loaded {
@@ -70,7 +68,6 @@ impl Loaded {
 }
 
 impl Prepared {
-    /// Reads and prepares a model.
     pub(super) fn read(source: ModelSource) -> Result<Prepared> {
         Prepared::of(Loaded::read(source.path)?, source, &mut Seen::default())
     }
@@ -81,7 +78,7 @@ impl Prepared {
     pub(super) fn of(file: Loaded, source: ModelSource, seen: &mut Seen) -> Result<Prepared> {
         Prepared::in_batch(file.clone(), source, seen).map_err(|refused| {
             let ModelSource { path, card, .. } = source;
-            let look = inspect::look(&file.graph, seen, card.output.as_deref(), None);
+            let look = Look::of(&file.graph, seen, card.output.as_deref(), None);
             // No flag makes boxes or masks an embedding of the image.
             if look.is_other() || refused.flags.is_empty() {
                 return look.explain(refused.lacking([]));
@@ -111,19 +108,16 @@ impl Prepared {
     /// that takes no usual batch is taken one image at a time, if it takes that.
     fn in_batch(file: Loaded, source: ModelSource, seen: &mut Seen) -> Result<Prepared> {
         let again = file.clone();
-        let mut error = match Prepared::at(file, source, seen) {
+        let mut error = match Prepared::at(file, source, None, seen) {
             Err(e) if source.batch.is_none() && e.exit == Exit::Model => e,
             done => return done,
         };
-        // If the file itself fixes its batch, this try does not differ from the first: `free` is false then.
+        let usual = seen.images.map_or(0, |[batch, ..]| batch);
+        let why = format!("in batches of {usual}, {}", error.brief(source.path));
         let mut alone = Seen::default();
-        match Prepared::at(again, ModelSource { batch: Some(1), ..source }, &mut alone) {
-            Ok(mut prepared) if prepared.free => {
-                let usual = seen.images.map_or(0, |[batch, ..]| batch);
-                let why = error.brief(source.path);
-                prepared.info.alone = Some(format!("in batches of {usual}, {why}"));
-                prepared.info.fixed_batch = Some(1);
-                prepared.free = false;
+        match Prepared::at(again, ModelSource { batch: Some(1), ..source }, Some(why), &mut alone) {
+            // If the file itself fixes its batch, this try does not differ from the first.
+            Ok(prepared) if prepared.info.alone.is_some() => {
                 *seen = alone;
                 Ok(prepared)
             }
@@ -142,8 +136,14 @@ impl Prepared {
         }
     }
 
-    /// [`Prepared::in_batch`] at one batch.
-    fn at(Loaded { identity, graph }: Loaded, source: ModelSource, seen: &mut Seen) -> Result<Prepared> {
+    /// [`Prepared::in_batch`] at one batch. `alone`: why images are taken one at a time if the file leaves
+    /// its batch open.
+    fn at(
+        Loaded { identity, graph }: Loaded,
+        source: ModelSource,
+        alone: Option<String>,
+        seen: &mut Seen,
+    ) -> Result<Prepared> {
         let ModelSource { path, card, .. } = source;
         if let Some(stated) = card.sha256.as_ref().filter(|s| !identity.is(s)) {
             return Err(Error::usage(format!(
@@ -159,10 +159,10 @@ impl Prepared {
         let as_read = graph.clone();
         let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
         let inputs = declared(&graph.inputs);
-        let file_nodes = graph.nodes.len();
+        let nodes = graph.nodes.len();
         let precision = graph.precision;
         let input = pick_input(&graph, card).map_err(named)?;
-        let free = input.fixed_batch().is_none();
+        let alone = alone.filter(|_| input.fixed_batch().is_none());
         let graph = in_floats(graph, &input.name).map_err(named)?;
         let fixed = match card::open_sides(&input, card) {
             false => Fixed::new(graph, &input, source, seen),
@@ -176,7 +176,7 @@ impl Prepared {
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
         let output_why = output::why(&outputs, card, &output);
         let drawn = DrawnEmbedding::of(&as_read, &types, &output, batch, card.pooling, preprocessing.layout);
-        let look = inspect::look(&as_read, seen, Some(&output), Some(dim));
+        let look = Look::of(&as_read, seen, Some(&output), Some(dim));
         let mut operators: Vec<String> = graph.nodes.iter().map(|n| n.op.clone()).collect();
         operators.sort();
         operators.dedup();
@@ -186,21 +186,18 @@ impl Prepared {
             inputs,
             output,
             output_why,
-            fixed_batch: input.fixed_batch(),
-            alone: None,
+            fixed_batch: input.fixed_batch().or(alone.as_ref().map(|_| 1)),
+            alone,
             drawn,
             pooling: card.pooling,
             dim,
             look,
             precision,
-            estimated: false,
             preprocessing,
-            notes: vec![],
             operators,
-            nodes: [file_nodes, 0, 0, 0],
-            cpu_nodes: vec![],
+            nodes,
         };
-        Ok(Prepared { info, input: input.name, graph, types, workers, free })
+        Ok(Prepared { info, input: input.name, graph, types, workers })
     }
 
     /// Differentiates the graph with respect to its input `image`, with the slopes of `pass`, for

@@ -11,11 +11,9 @@ use onnx_grad::graph::{DType, Node, Value};
 use onnx_grad::{Differentiated, Graph};
 use std::sync::Arc;
 
-/// The two sessions of a gradient.
 pub(super) struct Sessions {
     pub(super) forward: Arc<Session>,
     pub(super) backward: Arc<Session>,
-    /// Inputs of the backward graph.
     pub(super) inputs: Vec<Value>,
     /// Names of the backward graph's cotangent and gradient.
     pub(super) names: [String; 2],

@@ -66,7 +66,6 @@ pub struct Softened {
     /// graph is the one that is differentiated: ONNX Runtime has folded constants and may have replaced
     /// operators.
     pub nodes: Vec<String>,
-    /// SHA-256 of the backward graph.
     pub(super) graph: [u8; 32],
     workers: Vec<Worker>,
 }
@@ -82,7 +81,7 @@ impl Model {
     ///
     /// Errors: those of [`Model::open`]; the file has changed since it was loaded (exit code 2).
     pub fn softened(&self, route: Route) -> Result<Option<Softened>> {
-        if self.info.estimated || route == Route::Exact || (route == Route::Surrogate && !self.saturates) {
+        if self.graphs.estimated || route == Route::Exact || (route == Route::Surrogate && !self.saturates) {
             return Ok(None);
         }
         let (path, each) = (&self.info.path, self.batch());

@@ -1,7 +1,8 @@
 //! The untouched model, to compare with, and a smooth one to take finite differences of.
 
-use super::card::Pooling;
-use super::card::Preprocessing;
+mod frozen;
+
+use super::card::{Pooling, Preprocessing};
 use super::output;
 use super::prepared::{as_f32, forget_shapes, in_floats};
 use super::runtime::{Held, Input, Optimise, Options, Session};
@@ -9,8 +10,7 @@ use super::{Info, refused, stack};
 use audit_base::{Error, Result, files};
 use ndarray::{Array2, s};
 use onnx_grad::Graph;
-use onnx_grad::graph::{Bytes, DType, Node, Tensor, Value};
-use std::collections::HashSet;
+use onnx_grad::graph::{Bytes, DType};
 
 /// The model file as it is, apart from the output chosen, with preprocessing and pooling done on the CPU.
 pub struct Untouched {
@@ -60,10 +60,16 @@ enum Smooth {
 }
 
 impl Untouched {
-    /// `batch` is the model's own, and the file's where that is fixed.
-    pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Untouched> {
+    /// `batch` is the model's own, and the file's where that is fixed. `quantised`: the model's gradient
+    /// passes straight through rounding.
+    pub(super) fn open(
+        info: &Info,
+        quantised: bool,
+        input: &str,
+        batch: usize,
+        options: Options,
+    ) -> Result<Untouched> {
         let bytes = read(info)?;
-        let quantised = info.notes.iter().any(|n| n.straight_through);
         let mut file =
             chosen(Graph::decode_as_is(bytes.clone(), &info.path).map_err(refused)?, &info.output)?;
         let free = file.inputs.iter().find(|i| i.name == input).is_none_or(|i| i.fixed_batch().is_none());
@@ -81,7 +87,15 @@ impl Untouched {
             Err(e) => return Err(e),
         };
         let smooth = if quantised {
-            Smooth::freeze(self::widened(bytes, info, input)?, input, options)?
+            match frozen::freeze(&self::widened(bytes, info, input)?, input) {
+                Some(([probe, frozen], held)) => Smooth::Frozen {
+                    probe: Session::new(&probe, options, Optimise::Off)?,
+                    frozen: Session::new(&frozen, options, Optimise::Off)?,
+                    held,
+                    at: vec![],
+                },
+                None => Smooth::None,
+            }
         } else if widened {
             Smooth::Widened(Session::new(&self::widened(bytes, info, input)?, options, Optimise::Off)?)
         } else {
@@ -257,174 +271,4 @@ fn chosen(mut graph: Graph, output: &str) -> Result<Graph> {
     graph.prune();
     graph.prune_inputs();
     Ok(graph)
-}
-
-impl Smooth {
-    fn freeze(graph: Graph, input: &str, options: Options) -> Result<Smooth> {
-        let mut freezing = Freezing::new(&graph);
-        // Values that depend on the image.
-        let mut moving: HashSet<&str> = [input].into();
-        for node in &graph.nodes {
-            let on_path = node.inputs.iter().any(|x| moving.contains(x.as_str()));
-            if on_path {
-                moving.extend(node.outputs.iter().map(String::as_str));
-            }
-            if freezing.node(node, on_path).is_none() {
-                return Ok(Smooth::None);
-            }
-        }
-        freezing.finish(options)
-    }
-}
-
-/// The two graphs of [`Smooth::Frozen`], node by node.
-struct Freezing<'g> {
-    graph: &'g Graph,
-    probe: Graph,
-    frozen: Graph,
-    roundings: Vec<String>,
-    choices: Vec<String>,
-}
-
-impl<'g> Freezing<'g> {
-    fn new(graph: &'g Graph) -> Freezing<'g> {
-        let (mut probe, mut frozen) = (graph.clone(), graph.clone());
-        probe.nodes.clear();
-        frozen.nodes.clear();
-        Freezing { graph, probe, frozen, roundings: vec![], choices: vec![] }
-    }
-
-    /// Adds a node of the model. `on_path`: whether it reads what depends on the image. `None` if its
-    /// rounding can't be held still.
-    fn node(&mut self, node: &Node, on_path: bool) -> Option<()> {
-        self.probe.nodes.push(node.clone());
-        match node.op.as_str() {
-            "QuantizeLinear" if on_path => self.quantiser(node)?,
-            "DequantizeLinear" if on_path => self.dequantiser(node)?,
-            "DynamicQuantizeLinear" if on_path => return None,
-            "MaxPool" if on_path => self.max_pool(node),
-            "Concat" | "Pad" if on_path => self.joined(node),
-            _ => self.frozen.nodes.push(node.clone()),
-        }
-        Some(())
-    }
-
-    fn quantiser(&mut self, node: &Node) -> Option<()> {
-        let q = Quantiser::of(self.graph, node)?;
-        let (x, y) = (&node.inputs[0], &node.outputs[0]);
-        let name = |part: &str| part_of(y, part);
-        let real = [
-            Node::new("Div", &[x, &name("scale")], &name("scaled")),
-            Node::new("Add", &[&name("scaled"), &name("zero")], &name("moved")),
-            Node::new("Clip", &[&name("moved"), &name("low"), &name("high")], &name("real")),
-        ];
-        let constants = [("scale", q.scale), ("zero", q.zero), ("low", q.low - 0.5), ("high", q.high + 0.5)];
-        for g in [&mut self.probe, &mut self.frozen] {
-            g.nodes.extend(real.iter().cloned());
-            g.constants.extend(constants.map(|(part, v)| (name(part), Tensor::f32(&[], &[v]))));
-        }
-        let float = Node::new("Cast", &[y], &name("float")).with("to", DType::F32);
-        let rounding = Node::new("Sub", &[&name("float"), &name("real")], &name("rounding"));
-        self.probe.nodes.extend([float, rounding]);
-        self.frozen.nodes.push(Node::new("Add", &[&name("real"), &name("rounding")], y));
-        self.roundings.push(name("rounding"));
-        Some(())
-    }
-
-    fn dequantiser(&mut self, node: &Node) -> Option<()> {
-        let q = Quantiser::of(self.graph, node)?;
-        let (x, y) = (&node.inputs[0], &node.outputs[0]);
-        let name = |part: &str| part_of(y, part);
-        self.frozen.constants.insert(name("scale"), Tensor::f32(&[], &[q.scale]));
-        self.frozen.constants.insert(name("zero"), Tensor::f32(&[], &[q.zero]));
-        self.frozen.nodes.push(Node::new("Sub", &[x, &name("zero")], &name("moved")));
-        self.frozen.nodes.push(Node::new("Mul", &[&name("moved"), &name("scale")], y));
-        Some(())
-    }
-
-    /// Quantised values are often equal, and where two are the largest no difference quotient is the gradient
-    /// of either: the choice is held still too.
-    fn max_pool(&mut self, node: &Node) {
-        let (x, y) = (&node.inputs[0], &node.outputs[0]);
-        let name = |part: &str| part_of(y, part);
-        let chosen = node.output(1).map_or_else(|| name("chosen"), str::to_string);
-        if let Some(pool) = self.probe.nodes.last_mut() {
-            pool.outputs.resize(2, String::new());
-            pool.outputs[1].clone_from(&chosen);
-        }
-        self.frozen.constants.insert(name("line"), Tensor::ints(&[-1]));
-        self.frozen.nodes.push(Node::new("Reshape", &[x, &name("line")], &name("flat")));
-        self.frozen.nodes.push(Node::new("Gather", &[&name("flat"), &chosen], y));
-        self.choices.push(chosen);
-    }
-
-    /// Quantised values are floats in the frozen graph, so quantised constants beside them are too.
-    fn joined(&mut self, node: &Node) {
-        let mut node = node.clone();
-        for input in &mut node.inputs {
-            let beside = self.graph.constants.get(&*input).filter(|t| t.dtype.quantised_range().is_some());
-            if let Some((t, values)) = beside.and_then(|t| Some((t, t.to_i64s()?))) {
-                let values: Vec<f32> = values.into_iter().map(|v| v as f32).collect();
-                let name = part_of(input, "float");
-                self.frozen.constants.insert(name.clone(), Tensor::f32(&t.shape, &values));
-                *input = name;
-            }
-        }
-        self.frozen.nodes.push(node);
-    }
-
-    fn finish(self, options: Options) -> Result<Smooth> {
-        let Freezing { mut probe, mut frozen, roundings, choices, .. } = self;
-        let values = |names: &[String], dtype: DType| -> Vec<Value> {
-            names.iter().map(|name| Value { name: name.clone(), dtype, shape: None }).collect()
-        };
-        frozen.inputs.extend(values(&roundings, DType::F32));
-        frozen.inputs.extend(values(&choices, DType::I64));
-        let held = [roundings, choices].concat();
-        probe.outputs = values(&held, DType::Other(0));
-        Ok(Smooth::Frozen {
-            probe: Session::new(&probe, options, Optimise::Off)?,
-            frozen: Session::new(&frozen, options, Optimise::Off)?,
-            held,
-            at: vec![],
-        })
-    }
-}
-
-/// The name of a value that belongs to value `of`.
-fn part_of(of: &str, part: &str) -> String {
-    format!("audit/{part}-of/{of}")
-}
-
-/// A quantiser with one scale for the whole tensor.
-struct Quantiser {
-    scale: f32,
-    zero: f32,
-    low: f32,
-    high: f32,
-}
-
-impl Quantiser {
-    fn of(graph: &Graph, node: &Node) -> Option<Quantiser> {
-        let scale = graph.constants.get(node.input(1)?)?.to_f32s()?;
-        let zero = match node.input(2) {
-            Some(name) => Some(graph.constants.get(name)?),
-            None => None,
-        };
-        let stated = node.int("output_dtype", 0);
-        let dtype = match zero {
-            Some(zero) => zero.dtype,
-            None if stated != 0 => DType::from_code(stated as i32),
-            None => DType::U8,
-        };
-        let (low, high) = dtype.quantised_range().unwrap_or((f32::MIN, f32::MAX));
-        let zero = match zero {
-            Some(z) => z.to_i64s()?,
-            None => vec![0],
-        };
-        match (&scale[..], &zero[..]) {
-            (&[scale], &[zero]) => Some(Quantiser { scale, zero: zero as f32, low, high }),
-            _ => None,
-        }
-    }
 }

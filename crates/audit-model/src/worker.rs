@@ -37,7 +37,6 @@ struct Embedder {
     run: Binding,
 }
 
-/// The source of gradients.
 pub(super) enum Gradient {
     Exact(Box<Exact>),
     Estimate(Estimator),
@@ -88,12 +87,10 @@ impl Worker {
         Differentiable::gradient(self, images, &vec![0.0; self.shape[0]], &mut given, &mut gradient)?;
         Ok((seen?, gradient))
     }
-}
 
-impl Worker {
     /// Signed steps along the exact gradient; `None` where gradients are estimated, and where images are
     /// rounded before each step.
-    pub(super) fn gradient_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+    fn gradient_steps(&mut self) -> Option<&mut dyn SignedSteps> {
         match &mut self.gradient {
             Gradient::Exact(exact) if self.preprocessing.integers.is_none() => Some(exact.as_mut()),
             _ => None,

@@ -228,11 +228,11 @@ impl<'r> Again<'r> {
         self.command(&[], after)
     }
 
-    /// The strong search within the bounds of the report, on up to `most` queries. Errors: the built-in suite
-    /// can't be read.
-    pub fn strong(&mut self, most: usize) -> Result<String> {
+    /// The strong search on up to `most` queries, within the bounds of the report or, if `usual`, at the
+    /// protocol's ε. Errors: the protocols can't be read.
+    pub fn strong(&mut self, most: usize, usual: bool) -> Result<String> {
         let mut after = self.flags(&[About::Model, About::Images]);
-        after.extend(within(self.report)?);
+        after.extend(if usual { in_files(self.report) } else { within(self.report)? });
         after.extend(["--max-queries".into(), most.to_string()]);
         after.extend(self.page("robust"));
         Ok(self.command(&["--suite", "robust"], after))

@@ -15,7 +15,9 @@ use audit_report::facts::protocols::usual_eps;
 use audit_report::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
 use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, Quantity, ROBUST};
 use audit_report::judge::row::{DASH, masked};
-use audit_report::record::{FEW, Report, Robust, Smallest, Space, SuiteRecord, reason, size};
+use audit_report::record::{
+    FEW, Report, Robust, Smallest, Space, SuiteRecord, number_of_queries, reason, size,
+};
 
 /// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +160,8 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
     let words = smallest_words(found);
     if right < FEW {
         let headline = format!("No verdict: too few {} ({right})", words.queries);
-        return (Standing::Open, headline, vec![format!("{} queries were tried", found.queries)]);
+        let tried = format!("This audit tried {}", number_of_queries(found.queries));
+        return (Standing::Open, headline, vec![tried]);
     }
     let most = size(&found.norm, f64::from(found.most), 2);
     let (headline, bound) = match found.median {
@@ -188,8 +191,7 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
 fn few_correct(robust: &Robust) -> String {
     let ([right, _], queries) = (robust.correct(), robust.queries);
     if queries < FEW {
-        let were = if queries == 1 { "query was" } else { "queries were" };
-        return format!("No verdict: only {queries} {were} attacked");
+        return format!("No verdict: this audit tried only {}", number_of_queries(queries));
     }
     let are = if right == 1 { "is" } else { "are" };
     format!("No verdict: only {right} of {queries} attacked queries {are} correct on clean images")
@@ -237,21 +239,16 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
         () if low > weakest && caveat.is_none() => Standing::Stands,
         () => Standing::Between,
     };
-    let headline = match standing {
-        _ if EPS50.row(report).value.is_some() => by_eps50(report, standing, left, right),
+    let change = change(&report.suite);
+    let headline = by_eps50(report, standing).unwrap_or_else(|| match standing {
         Standing::Falls => {
-            let change = change(&report.suite);
             format!("Not robust: {change} makes {} of {right} correct searches fail", right - left)
         }
-        Standing::Stands => format!(
-            "{left} of {right} correct searches withstand every attack that was tried, with {}",
-            change(&report.suite)
-        ),
-        _ => format!(
-            "Neither broken nor robust: {left} of {right} correct searches withstand {}",
-            change(&report.suite)
-        ),
-    };
+        Standing::Stands => {
+            format!("{left} of {right} correct searches withstand every attack that was tried, with {change}")
+        }
+        _ => format!("Neither broken nor robust: {left} of {right} correct searches withstand {change}"),
+    });
     if standing != Standing::Falls {
         reasons.push("This is an upper bound: a better attack may lower it".into());
     }
@@ -310,20 +307,17 @@ pub fn visibility(levels: f64) -> &'static str {
     VISIBILITY.iter().find(|(most, _)| levels <= *most * (1.0 + 1e-5)).map_or("", |(_, words)| words)
 }
 
-/// The verdict by ε50: how small a change is enough.
-fn by_eps50(report: &Report, standing: Standing, left: usize, right: usize) -> String {
+/// The verdict by ε50: how small a change is enough. `None` if it was not measured, or if no change that was
+/// tried is enough.
+fn by_eps50(report: &Report, standing: Standing) -> Option<String> {
     let row = EPS50.row(report);
+    let levels = row.value.filter(|_| !row.is_above())?;
     let begins = match standing {
         Standing::Falls => "Not robust: a",
         Standing::Between => "Neither broken nor robust: a",
         _ => "A",
     };
-    match row.value.filter(|_| !row.is_above()) {
-        Some(levels) => {
-            format!("{} is enough to make half of the correct searches fail", of_size(report, begins, levels))
-        }
-        None => format!("{left} of {right} correct searches withstand {}", change(&report.suite)),
-    }
+    Some(format!("{} is enough to make half of the correct searches fail", of_size(report, begins, levels)))
 }
 
 /// A change of so many 255ths, and how visible it is. `begins` is what stands before the word.
@@ -433,9 +427,12 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
     let all = if report.data.queries == 0 { usize::MAX } else { report.data.queries };
     let more = MORE.max(2 * robust).min(all);
     let nothing = report.benign.as_ref().map_or(0, |benign| benign.without_positive);
-    let left = report.data.queries == 0 || robust + nothing < report.data.queries;
+    // An ε at which robust R@1 is no verdict is not repeated.
+    let searched_far = report.smallest.is_some() && report.suite.mask.is_none();
+    let usual = standing == Standing::Open && (searched_far || far_above(&report.suite).is_some());
+    let left = usual || report.data.queries == 0 || robust + nothing < report.data.queries;
     let mut strong = |most: usize| match again.as_mut() {
-        Some(again) if left => again.strong(most).map(Some),
+        Some(again) if left => again.strong(most, usual).map(Some),
         _ => Ok(None),
     };
     match standing {
@@ -456,7 +453,10 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
         }
         Standing::Open | Standing::Between => {
             if left {
-                let text = "Run the strong search on more queries than here";
+                let text = match usual {
+                    true => "Run the strong search at the protocol's ε",
+                    false => "Run the strong search on more queries than here",
+                };
                 steps.push(offer(text, "--suite robust", strong(more)?));
             }
             // The doctor's checks need classes.

@@ -6,7 +6,7 @@ use super::view::{bound_in_norm, stepping};
 use audit_base::Result;
 use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::State;
-use audit_report::record::{Report, Severity};
+use audit_report::record::{Report, Severity, number_of_queries};
 use serde_json::{Value, json};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
@@ -86,7 +86,7 @@ fn metrics(report: &Report) -> Vec<Value> {
         let mark = row.mark(report).map(|mark| format!("; {}", mark.text())).unwrap_or_default();
         let at = row.budget.map(|budget| format!("; ε {budget}")).unwrap_or_default();
         let why = row.why.map(|why| format!(": {why}")).unwrap_or_default();
-        metric["slice"] = format!("{} queries{at}{mark}{why}", row.queries).into();
+        metric["slice"] = format!("{}{at}{mark}{why}", number_of_queries(row.queries)).into();
         Some(metric)
     };
     Quantity::of(report).filter_map(row).collect()

@@ -1,7 +1,9 @@
 //! Escaping of texts from files and command lines, for each format.
 
+use audit_base::visible::is_obeyed;
+
 /// Escapes a text for HTML and XML, in text and in quoted attributes. Control characters, which XML forbids,
-/// become spaces.
+/// become spaces, and so do characters that turn the text around them.
 pub fn markup(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -12,7 +14,7 @@ pub fn markup(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(c),
-            c if c.is_control() || matches!(c, '\u{FFFE}' | '\u{FFFF}') => out.push(' '),
+            c if is_obeyed(c) || matches!(c, '\u{FFFE}' | '\u{FFFF}') => out.push(' '),
             c => out.push(c),
         }
     }
@@ -23,18 +25,37 @@ pub fn markup(text: &str) -> String {
 /// tag or emphasis.
 pub fn markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for (at, c) in text.char_indices() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
-            '@' => out.push_str("&#64;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '!' => out.extend(['\\', c]),
-            c if c.is_control() => out.push(' '),
+            c if is_obeyed(c) => out.push(' '),
             c => out.push(c),
+        }
+        if links(&text[..at], c, &text[at + c.len_utf8()..]) {
+            out.push_str("<!-- -->");
         }
     }
     out
+}
+
+/// Whether a forge makes a link of the texts around `c`, unless a comment behind it parts them: a mention, an
+/// address, a reference to an issue. It looks for these in its HTML, which no longer has escapes and entities.
+fn links(before: &str, c: char, after: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    match c {
+        // The @ of R@1 and mAP@R has a word before it, and no domain behind it.
+        '@' => {
+            let domain = after.split(|c: char| !word(c) && c != '-' && c != '.').next().unwrap_or_default();
+            !before.ends_with(word) || domain.trim_end_matches('.').contains('.')
+        }
+        '#' => after.starts_with(|c: char| c.is_ascii_digit()),
+        ':' => after.starts_with("//"),
+        '.' => before.ends_with("www"),
+        _ => false,
+    }
 }
 
 /// One field of CSV (RFC 4180). A text that a spreadsheet would take for a formula gets an apostrophe in
@@ -77,6 +98,24 @@ pub fn words(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// GitHub links `\@me`, `&#64;me` and `\#1`, and not `@<!-- -->me` (github/cmark-gfm, issue 181). The
+    /// other cases are those of its specification, "Autolinks (extension)".
+    #[test]
+    fn no_forge_makes_links() {
+        let cases = [
+            ("@me, é@me", "@<!-- -->me, é@<!-- -->me"),
+            ("a@b.com", "a@<!-- -->b.com"),
+            ("#1 org/repo#12 #a", "\\#<!-- -->1 org/repo\\#<!-- -->12 \\#a"),
+            ("https://a.b", "https:<!-- -->//a.b"),
+            ("www.a.b", "www.<!-- -->a.b"),
+            ("R@1 of mAP@R, in R@1.", "R@1 of mAP@R, in R@1."),
+            ("10:30, a.b", "10:30, a.b"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(markdown(text), expected);
+        }
+    }
+
     #[test]
     fn words_come_back_as_they_were_quoted() {
         let all = ["audit", "--data", "my photos/it's", "", "\\", "-o", "a=b.json"];
@@ -86,7 +125,8 @@ mod tests {
     #[test]
     fn nothing_gets_through() {
         assert_eq!(markup("<a href=\"x\">'&\u{1}"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp; ");
-        assert_eq!(markdown("a|b\n[x](y) @me <b>"), "a\\|b \\[x\\](y) &#64;me &lt;b&gt;");
+        assert_eq!(markup("a\u{202e}gnp"), "a gnp");
+        assert_eq!(markdown("a|b\n[x](y) <b>\u{202e}"), "a\\|b \\[x\\](y) &lt;b&gt; ");
         for text in ["=1+1", "+1", "-1", "@SUM(A1)", "\tx"] {
             assert_eq!(csv(text), format!("'{text}"));
         }

@@ -8,7 +8,7 @@ use audit_report::facts::{FACTS, Facts, Norm};
 use audit_report::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
 use audit_report::judge::row::{Mark, Row, State, masked, too_little};
 use audit_report::judge::strong;
-use audit_report::record::{MemberRow, Report, ScoreName};
+use audit_report::record::{MemberRow, Report, ScoreName, number_of_queries};
 
 /// One of the first numbers.
 pub(super) struct Headline {
@@ -37,7 +37,7 @@ impl Headline {
 
     /// The number of queries in words; `None` if the number was not measured.
     pub fn queries(&self) -> Option<String> {
-        (self.row.queries > 0).then(|| format!("{} queries", self.row.queries))
+        (self.row.queries > 0).then(|| number_of_queries(self.row.queries))
     }
 
     /// The interval with its level.
@@ -66,6 +66,14 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     clean(report).into_iter().chain(scores).chain([robust(report)]).chain(eps50(report)).collect()
 }
 
+/// Why a number is not shown, and what to do.
+fn advised(report: &Report, why: &str) -> String {
+    match report.part {
+        Some(_) => format!("{why}. Combine the parts: audit merge"),
+        None => too_little(why),
+    }
+}
+
 /// Retrieval without an attack; `None` if the images have no classes.
 fn clean(report: &Report) -> Option<Headline> {
     let b = report.benign.as_ref()?;
@@ -90,7 +98,11 @@ fn score(report: &Report, of: &'static Quantity, label: &str) -> Option<Headline
     });
     let masked =
         masked(report).then(|| "the model masks its gradient, so that attacks find too little".to_string());
-    let remarks = contradicted.into_iter().chain(masked).chain(row.why.as_deref().map(too_little)).collect();
+    let remarks = contradicted
+        .into_iter()
+        .chain(masked)
+        .chain(row.why.as_deref().map(|why| advised(report, why)))
+        .collect();
     let counted = |score| terms_of(score).count();
     let meaning = if of == ARS {
         let table = ARS_TABLE.row(report);
@@ -125,7 +137,7 @@ fn robust(report: &Report) -> Headline {
                 (!left.is_empty()).then(|| format!("the suite's own attacks leave {}", left.join(", ")));
             std::iter::once(before).chain(weaker).collect()
         }
-        (State::Withheld, _) => vec![too_little(why)],
+        (State::Withheld, _) => vec![advised(report, why)],
         _ => vec![format!("{}: {why}", State::NotMeasured.text())],
     };
     let stay = match report.data.has_classes() {
@@ -143,7 +155,7 @@ fn eps50(report: &Report) -> Option<Headline> {
     let row = EPS50.row(report);
     let remarks = match row.state {
         State::NotMeasured => return None,
-        State::Withheld => vec![too_little(row.why.as_deref().unwrap_or_default())],
+        State::Withheld => vec![advised(report, row.why.as_deref().unwrap_or_default())],
         State::Measured if row.is_least() => vec!["no file changes by less".into()],
         State::Measured => Vec::new(),
     };

@@ -30,7 +30,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             "ruleId": id,
             "ruleIndex": at,
             "level": level,
-            "message": { "text": format!("{}: {text}", report.model_name()) },
+            "message": { "text": unlinked(&format!("{}: {text}", report.model_name())) },
             "locations": [{
                 "physicalLocation": {
                     "artifactLocation": { "uri": uri(&report.model.path) },
@@ -150,6 +150,12 @@ fn properties(report: &Report) -> Value {
         bag["gate.note"] = note.as_str().into();
     }
     bag
+}
+
+/// A message without links. In SARIF `[text](address)` is one in plain text too (2.1.0, section 3.11.6), and a
+/// name of a model or of an image may look like it.
+fn unlinked(text: &str) -> String {
+    text.replace("](", "] (")
 }
 
 /// A relative URI. Code scanning places alerts in the repository, so a path outside of it cannot be used.

@@ -321,7 +321,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     let rate = if t.attacks_s > 0.0 { t.image_steps as f64 / t.attacks_s } else { 0.0 };
     let began = if t.began.is_empty() { String::new() } else { format!("began {}; ", t.began) };
     line(wrap(&format!(
-        "{began}{:.0} s: model {:.1}, gallery {:.1}, check {:.1}{}, attacks {:.1} ({rate:.0} image steps a second); {}",
+        "{began}{:.1} s: model {:.1}, gallery {:.1}, check {:.1}{}, attacks {:.1} ({rate:.0} image steps a second); {}",
         t.total_s,
         t.model_s,
         t.gallery_s,
@@ -680,6 +680,8 @@ fn wrap_in(text: &str, width: usize) -> String {
         let last = lines.len() - 1;
         let used = lines[last].chars().count();
         if used > 0 && used + 1 + word.chars().count() > width {
+            let shown = lines[last].trim_end().len();
+            lines[last].truncate(shown);
             lines.push(format!("  {word}"));
         } else {
             if used > 0 {

@@ -10,7 +10,8 @@ use audit_report::judge::division::{DIVISIONS, Division, LEAST};
 use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
 use audit_report::judge::row::{AttackRow, DASH, Row, State, attacked_r1};
 use audit_report::record::{
-    Attack, EpsAlpha, Report, RetrievalMeans, RetrievalRow, Smallest, Space, SuiteRecord, size,
+    Attack, EpsAlpha, Report, RetrievalMeans, RetrievalRow, Smallest, Space, SuiteRecord, number_of_queries,
+    size,
 };
 use std::collections::BTreeSet;
 
@@ -76,7 +77,7 @@ pub fn not_run(row: &Attack) -> usize {
 pub fn measures(report: &Report, row: &Attack) -> String {
     match row.queries {
         sample if sample + not_run(row) < report.suite.queries => {
-            format!("{} ({sample} queries)", label(report, row))
+            format!("{} ({})", label(report, row), number_of_queries(sample))
         }
         _ => label(report, row),
     }
@@ -121,7 +122,8 @@ pub fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) 
         if clean != Some(&row.before) {
             clean = Some(&row.before);
             without_attack.push(rows.len());
-            rows.push(cells(format!("none, {} queries", row.queries), Some(row.before.r1), &row.before));
+            let name = format!("none, {}", number_of_queries(row.queries));
+            rows.push(cells(name, Some(row.before.r1), &row.before));
         }
         rows.push(cells(row.attack.clone(), attacked_r1(row), &row.after));
     }
@@ -410,11 +412,8 @@ pub fn strong_sample(report: &Report) -> Option<String> {
     let robust = report.scores.robust().filter(|_| other)?;
     let search = strong_search([audit_report::facts::R1.code].into_iter(), 1);
     let at = report.suite.budget();
-    let queries = match robust.queries >= report.suite.queries {
-        true => format!("all {} queries", robust.queries),
-        false => format!("a sample of {} queries", robust.queries),
-    };
-    Some(format!("at {at} by {search} on {queries}"))
+    let of = if robust.queries >= report.suite.queries { "all" } else { "a sample of" };
+    Some(format!("at {at} by {search} on {of} {}", number_of_queries(robust.queries)))
 }
 
 /// The strong search on the attacks with these terms. A member that several attacks have counts once.

@@ -1,6 +1,6 @@
 //! Prints docs/reference-training.md: the trainer's commands, methods, losses, samplers and nets, from its
 //! own tables. `cargo run -p audit-train --example training_reference > docs/reference-training.md`;
-//! tests/documentation.rs compares.
+//! tests/train/documentation.rs compares.
 
 #[allow(dead_code, reason = "its other sections are those of audit")]
 #[path = "../../../examples/reference.rs"]

@@ -1,9 +1,8 @@
 //! `cargo research bench file`: seconds of a step on a photograph, through resize and crop, beside a step at
 //! the model's input.
 
-use super::cpu_seconds;
 use super::ratios::{Benchmark, Cell};
-use super::{model, step};
+use super::{cpu_seconds, failed, model, step};
 use audit::Result;
 use audit::data::{Preparation, Resampling, Resize, file_value};
 use audit::model::Model;
@@ -18,7 +17,6 @@ use ndarray::Array2;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use xtask::project::Error;
 use xtask::{python, setup};
 
 /// Steps of the two runs that are timed.
@@ -78,10 +76,7 @@ pub fn benchmark(photograph: Photograph) -> Benchmark {
                 }
             };
             let photograph = photograph.clone();
-            Ok(Box::new(move |_| match measure(&file, &photograph) {
-                Ok(times) => Ok(times.to_vec()),
-                Err(error) => Err(Error::Failed(error.message)),
-            }))
+            Ok(Box::new(move |_| measure(&file, &photograph).map(|times| times.to_vec()).map_err(failed)))
         }),
     }
 }

@@ -2,10 +2,9 @@
 //! outputs lie on the device.
 
 use super::model;
+use audit::Result;
 use audit::model::runtime::{self, Memory, Optimise, Session};
-use audit::{Error, Result};
 use clap::Args;
-use onnx_grad::Graph;
 use onnx_grad::graph::Dim;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,8 +34,7 @@ pub fn measure(flags: &Flags) -> Result<()> {
 fn time(file: &Path, provider: &str) -> Result<f64> {
     let (options, _) = model::options(provider, 1)?;
     runtime::require(options)?;
-    let bytes = std::fs::read(file).map_err(|e| Error::usage(format!("{}: {e}", file.display())))?;
-    let graph = Graph::decode_as_is(bytes.into(), file).map_err(audit::model::refused)?;
+    let graph = model::as_is(file)?;
     let session = Session::new(&graph, options, Optimise::All)?;
     let mut binding = session.binding()?;
     let mut places = Vec::new();

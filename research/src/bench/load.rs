@@ -49,15 +49,10 @@ pub fn measure(flags: &Flags) -> Result<String> {
     let options = Options { provider: Provider::Cpu, threads: 1 };
     let model = Model::open(file, &Card::default(), options, Some(4))?;
     let seconds = cpu_seconds()? - before;
-    let status = read("/proc/self/status")?;
-    let peak =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
-    let peak: f64 = peak.ok_or_else(|| Error::internal("/proc/self/status has no VmHWM"))?;
-    Ok(format!("{}, {}, {seconds:.1}, {:.0}", graph.nodes.len(), model.info.nodes[2], peak / 1024.0))
-}
-
-fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| Error::internal(format!("can't read {path}: {e}")))
+    let peak = crate::memory("self", "VmHWM")
+        .ok_or_else(|| Error::internal("the system does not say how much memory this process took"))?;
+    let megabytes = peak as f64 / 1024.0;
+    Ok(format!("{}, {}, {seconds:.1}, {megabytes:.0}", graph.nodes.len(), model.graphs.backward_nodes))
 }
 
 /// Grey images to embeddings of 8 numbers: a convolution to four channels, `body` from "v0" to its returned

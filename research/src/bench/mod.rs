@@ -127,6 +127,11 @@ fn cpu_seconds() -> audit::Result<f64> {
     Err(audit::Error::usage("CPU time is measured on Linux and macOS alone. Run the benchmark there"))
 }
 
+/// An error of the library as one of a task.
+fn failed(error: audit::Error) -> Error {
+    Error::Failed(error.message)
+}
+
 /// CPU seconds are measured on one thread: threads that wait for each other take CPU time too.
 const ONE_THREAD: &str = "1";
 

@@ -70,6 +70,12 @@ pub fn options(provider: &str, threads: usize) -> Result<(Options, bool)> {
     Ok((Options { provider, threads }, half))
 }
 
+/// The graph of a file.
+pub fn as_is(file: &Path) -> Result<Graph> {
+    let bytes = std::fs::read(file).map_err(|e| Error::usage(format!("{}: {e}", file.display())))?;
+    Graph::decode_as_is(bytes.into(), file).map_err(audit::model::refused)
+}
+
 /// `count` images.
 pub fn some(count: usize, pixels: usize) -> Vec<f32> {
     (0..count * pixels).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect()
@@ -99,8 +105,7 @@ fn times(file: &Path, batch: usize, options: Options, seconds: f64, half: bool) 
         }
     }
     // The forward pass is the user's model, not our graph, whose additional outputs cost time too.
-    let bytes = std::fs::read(file).map_err(|e| Error::usage(format!("{}: {e}", file.display())))?;
-    let graph = Graph::decode_as_is(bytes.into(), file).map_err(audit::model::refused)?;
+    let graph = as_is(file)?;
     let (input, output) = (graph.inputs[0].name.as_str(), graph.outputs[0].name.as_str());
     let shipped = Session::as_shipped(&graph, options)?;
     let mut images = shipped.place(&Value::new(input, DType::F32, &shape), Memory::Device)?;

@@ -1,8 +1,8 @@
 //! `cargo research bench rank`: exact ranks in a large gallery, beside the bare matrix product of the same
 //! size.
 
-use super::cpu_seconds;
 use super::ratios::{Benchmark, Cell, Turn};
+use super::{cpu_seconds, failed};
 use audit::space::ranks::{Ask, Mark, ranks};
 use audit::space::{Gallery, Metric};
 use clap::Args;
@@ -76,10 +76,7 @@ fn prepare(sizes: Sizes) -> Result<Turn> {
     });
     let raw = Array2::from_shape_vec((n, d), values).expect("n·d values");
     let ids = (0..n).map(|i| i.to_string()).collect();
-    let gallery = match Gallery::new(Metric::NormalizedEuclidean, raw, vec![0; n], ids) {
-        Ok(gallery) => gallery,
-        Err(error) => return Err(Error::Failed(error.message)),
-    };
+    let gallery = Gallery::new(Metric::NormalizedEuclidean, raw, vec![0; n], ids).map_err(failed)?;
     let queries: Vec<usize> = (0..q).map(|i| i * (n / q.min(n)).max(1) % n).collect();
     let z = gallery.points.select(Axis(0), &queries);
     let targets: Vec<Vec<usize>> =
@@ -98,11 +95,11 @@ fn prepare(sizes: Sizes) -> Result<Turn> {
                 left_out: vec![i],
             })
             .collect();
-        let start = seconds()?;
+        let start = cpu_seconds().map_err(failed)?;
         let found = ranks(&gallery, &asks);
-        let ours = seconds()? - start;
-        let peak = *peak.get_or_insert_with(|| peak_memory().unwrap_or(f64::NAN));
-        let plain = product(&gallery, &z)?;
+        let ours = cpu_seconds().map_err(failed)? - start;
+        let peak = *peak.get_or_insert_with(peak_memory);
+        let plain = product(&gallery, &z).map_err(failed)?;
         for (row, (&query, targets)) in queries.iter().zip(&targets).enumerate().step_by((q / 3).max(1)) {
             let distances = gallery.distances(gallery.point(query));
             let expected: Vec<usize> =
@@ -115,9 +112,9 @@ fn prepare(sizes: Sizes) -> Result<Turn> {
 
 /// CPU seconds of the product alone, in pieces that all threads share, written to the same memory repeatedly:
 /// as a whole, it would take 4 GB.
-fn product(gallery: &Gallery, z: &Array2<f32>) -> Result<f64> {
+fn product(gallery: &Gallery, z: &Array2<f32>) -> audit::Result<f64> {
     let (n, piece) = (gallery.points.nrows(), 16_384);
-    let start = seconds()?;
+    let start = cpu_seconds()?;
     let sums = (0..n.div_ceil(piece)).into_par_iter().map_init(
         || Array2::<f32>::zeros((z.nrows(), piece)),
         |out, k| {
@@ -129,18 +126,12 @@ fn product(gallery: &Gallery, z: &Array2<f32>) -> Result<f64> {
     );
     let sum: f64 = sums.sum();
     assert!(sum.is_finite());
-    Ok(seconds()? - start)
-}
-
-fn seconds() -> Result<f64> {
-    cpu_seconds().map_err(|error| Error::Failed(error.message))
+    Ok(cpu_seconds()? - start)
 }
 
 /// Peak resident memory in GiB, if the system reports it.
-fn peak_memory() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? / (1 << 20) as f64)
+fn peak_memory() -> f64 {
+    crate::memory("self", "VmHWM").map_or(f64::NAN, |kilobytes| kilobytes as f64 / (1 << 20) as f64)
 }
 
 #[cfg(test)]

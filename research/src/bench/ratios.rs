@@ -95,8 +95,8 @@ fn least(turns: &[Vec<f64>]) -> Vec<f64> {
 
 /// A table of the page.
 struct Committed<'a> {
-    /// Date, machine, versions
-    conditions: &'a str,
+    /// Date, machine, versions, in one line
+    conditions: String,
     titles: Vec<&'a str>,
     rows: Vec<Vec<&'a str>>,
 }
@@ -111,7 +111,8 @@ impl<'a> Committed<'a> {
         let mut lines = text.lines().filter(|line| line.starts_with('|')).map(cells);
         let titles = lines.next().unwrap_or_default();
         Committed {
-            conditions: text.lines().next().unwrap_or_default(),
+            // On the page they are wrapped.
+            conditions: text.split("\n\n").next().unwrap_or_default().replace('\n', " "),
             titles,
             rows: lines.skip(1).collect(),
         }
@@ -256,7 +257,8 @@ pub fn run(all: Vec<Benchmark>, keeping: bool) -> Result {
     let (mut rows, mut reasons) = (Vec::new(), Vec::new());
     for kept in all {
         let committed = Committed::read(&page, &format!("bench {}", kept.name));
-        let conditions_then = if committed.rows.is_empty() { "nothing" } else { committed.conditions };
+        let conditions_then =
+            if committed.rows.is_empty() { "nothing" } else { committed.conditions.as_str() };
         println!("\n## bench {}\n\nCommitted: {conditions_then}\n", kept.name);
         print!("{}", kept.header());
         let mut turn = (kept.prepare)().map_err(reason);
@@ -323,7 +325,7 @@ mod tests {
         ("ours / theirs", Cell::Ratio(|t| t[0] / t[1])),
         ("n", Cell::Number(1, |t| t[1])),
     ];
-    const PAGE: &str = "words\n<!-- bench test -->\n2026-11-24, a machine:\n\n| of | ours | ours / theirs | n |\n|---|--:|--:|--:|\n\
+    const PAGE: &str = "words\n<!-- bench test -->\n2026-11-24, a\nmachine:\n\n| of | ours | ours / theirs | n |\n|---|--:|--:|--:|\n\
                         | fast | 1.00 s | 0.500 | 2.0 |\n| gone | 1.00 s | 0.250 | 4.0 |\n\n<!-- end of bench test -->\n| fast | | 9 |\n";
 
     fn benchmark(cases: &[&str], prepare: Box<dyn Fn() -> Result<Turn>>) -> Benchmark {
@@ -384,6 +386,7 @@ mod tests {
     fn all_ratios_stand_in_one_table() {
         let kept = benchmark(&["fast", "new"], Box::new(|| Err(Error::Failed("no PyTorch".into()))));
         let committed = Committed::read(PAGE, "bench test");
+        assert_eq!(committed.conditions, "2026-11-24, a machine:");
         let turns = [vec![1.2, 2.0], vec![1.0, 1.5]];
         let mut rows = compare(&kept, "fast", Some(&turns), &committed);
         rows.extend(compare(&kept, "new", Some(&turns), &committed));

@@ -5,9 +5,13 @@
 
 use super::{conditions, keep};
 use clap::Args;
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{self, PathBuf},
+    process::Command,
+};
 use xtask::{
-    project::{Error, Result, cargo, file, reference, root, run, shown, target},
+    project::{Error, Result, built, cargo, file, reference, root, run, shown, target},
     python, setup,
 };
 
@@ -42,18 +46,22 @@ pub fn strong(flags: &Flags) -> Result {
     if flags.queries == 0 {
         return Err(Error::Usage("expected at least one query after --queries, found 0".into()));
     }
-    let models = flags.models.clone().unwrap_or_else(|| root().join("target/experiment/omniglot-full"));
-    let data = flags.data.clone().unwrap_or_else(|| reference("data/omniglot28/test"));
+    // The script runs in the root of the checkout.
+    let from_here = |given: &Option<PathBuf>, usual: PathBuf| match given {
+        Some(folder) => file("find", folder, path::absolute(folder)),
+        None => Ok(usual),
+    };
+    let models = from_here(&flags.models, root().join("target/experiment/omniglot-full"))?;
+    let data = from_here(&flags.data, reference("data/omniglot28/test"))?;
     setup::setup()?;
     run(&mut cargo(&["build", "--release", "--locked"]))?;
     run(&mut cargo(&["build", "--release", "--locked", "--example", "masked"]))?;
     let python = if !flags.no_peers { python::environment()? } else { python::find()? };
-    let release = target()?.join("release");
-    let program = |name: &str| release.join(name).with_extension(env::consts::EXE_EXTENSION);
     let folder = target()?.join("bench").join("strong");
     let mut command = Command::new(&python);
     command.arg(root().join("research/tools/bench_strong.py"));
-    command.arg(program("audit")).arg(program("examples/masked")).arg(crate::this_program()?).arg(&folder);
+    command.arg(built("release/audit")?).arg(built("release/examples/masked")?);
+    command.arg(crate::this_program()?).arg(&folder);
     command.arg("--queries").arg(flags.queries.to_string());
     command.arg("--models").arg(models).arg("--data").arg(data);
     if !flags.no_peers {

@@ -4,8 +4,9 @@
 use super::ONE_THREAD;
 use super::ratios::{Benchmark, Cell, Turn};
 use super::step::numbers;
+use std::path::PathBuf;
 use std::process::Command;
-use xtask::project::{self, Result, cargo, reference, root, target};
+use xtask::project::{self, Result, built, cargo, reference, root, target};
 use xtask::{python, setup};
 
 /// Names that research/tools/bench_suite.py knows.
@@ -23,10 +24,9 @@ const COLUMNS: &[(&str, Cell)] = &[
 ];
 
 pub fn benchmark() -> Benchmark {
-    let peer = if reference_audit().is_file() {
-        "the reference of the protocol"
-    } else {
-        "research/tools/bench_suite.py"
+    let peer = match peer() {
+        Some(_) => "the reference of the protocol",
+        None => "research/tools/bench_suite.py",
     };
     Benchmark {
         name: "suite",
@@ -39,22 +39,21 @@ pub fn benchmark() -> Benchmark {
     }
 }
 
-fn reference_audit() -> std::path::PathBuf {
-    reference("tools/reference_audit.py")
+/// The reference of the protocol, if it is there.
+fn peer() -> Option<PathBuf> {
+    Some(reference("tools/reference_audit.py")).filter(|path| path.is_file())
 }
 
 fn prepare() -> Result<Turn> {
     setup::setup()?;
     let python = python::environment()?;
     project::run(&mut cargo(&["build", "--release", "--locked"]))?;
-    let audit = target()?.join("release").join("audit").with_extension(std::env::consts::EXE_EXTENSION);
+    let audit = built("release/audit")?;
     let folder = target()?.join("bench");
     Ok(Box::new(move |name| {
         let mut command = Command::new(&python);
         command.arg(root().join("research/tools/bench_suite.py")).arg(&audit).arg(&folder);
-        command.args([ONE_THREAD, "1", "cpu"]);
-        let reference = reference_audit();
-        command.args(reference.is_file().then_some(&reference)).args(["--model", name]);
+        command.args([ONE_THREAD, "1", "cpu"]).args(peer()).args(["--model", name]);
         Ok(numbers::<8>(&mut command)?.to_vec())
     }))
 }

@@ -32,8 +32,16 @@ pub struct Lab {
 }
 
 /// Extensions of the files of a model.
-const EXTENSIONS: [&str; 7] =
-    ["onnx", "collapsed.onnx", "diverged.onnx", "checkpoint", "good.checkpoint", "jsonl", "json"];
+const EXTENSIONS: [&str; 8] = [
+    "onnx",
+    "collapsed.onnx",
+    "diverged.onnx",
+    "checkpoint",
+    "good.checkpoint",
+    "jsonl",
+    "json",
+    "json.journal",
+];
 /// Extensions of the model of a run, and how it ended.
 const ENDINGS: [(&str, &str); 3] =
     [("onnx", "done"), ("collapsed.onnx", "collapsed"), ("diverged.onnx", "diverged")];
@@ -127,6 +135,7 @@ impl Lab {
         if !same(&audited, &auditing) {
             // Another audit of the same model.
             let _ = fs::remove_file(&report);
+            let _ = fs::remove_file(with("json.journal"));
             write(&audited, &auditing)?;
         }
         if report.is_file() {
@@ -156,6 +165,8 @@ impl Lab {
         let model = with(extension);
         let mut words = vec![path_text(&model), "-o".into(), path_text(&report)];
         words.extend(audit);
+        // An audit that was killed has left a journal, and doesn't begin anew beside it.
+        words.push("--resume".into());
         child(&self.audit, &words, &[0]).map_err(|e| self.refused(e, &spec.name))?;
         Ok(outcome.into())
     }
@@ -241,92 +252,96 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A trainer that records its calls, and refuses one method.
-    #[test]
-    fn a_later_methods_flags_are_refused_before_the_first_training() {
-        let folder = tempfile::tempdir().unwrap();
-        let [trainer, calls] = ["trainer", "calls"].map(|name| folder.path().join(name));
-        let script = format!(
-            "#!/bin/sh\necho \"$@\" >> {}\ncase $1 in second) echo 'audit-train: --lambda is not of second' >&2; exit 2;; esac\n",
-            calls.display()
-        );
-        write(&trainer, &script).unwrap();
-        fs::set_permissions(&trainer, fs::Permissions::from_mode(0o755)).unwrap();
-        let spec = |name: &str| Spec {
-            name: name.into(),
-            family: name.into(),
-            point: String::new(),
-            main: true,
-            words: vec![name.into(), "--lambda".into(), "2".into()],
-            from: None,
+    /// A lab in a folder, with scripts for audit-train and audit. They write their calls to the file `calls`.
+    fn lab(folder: &Path, trainer: &str, audit: &str) -> Lab {
+        let program = |name: &str, body: &str| {
+            let path = folder.join(name);
+            let calls = folder.join("calls");
+            write(&path, &format!("#!/bin/sh\nset -e\necho \"$@\" >> {}\n{body}\n", calls.display()))
+                .unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
         };
-        let lab = Lab {
-            trainer,
-            audit: "audit".into(),
-            train: "train".into(),
-            test: "test".into(),
-            audit_words: Vec::new(),
-            seeds: vec![3, 4],
-            jobs: 1,
-            threads: 1,
-            work: folder.path().into(),
-            for_all: "--lambda 2".into(),
-            began: Instant::now(),
-        };
-        let error = lab.check_all(&[spec("first"), spec("second"), spec("third")]).unwrap_err();
-        assert_eq!(error.exit, Exit::Usage);
-        for words in ["method second: audit-train: --lambda is not of second", "leave --lambda out"] {
-            assert!(error.message.contains(words), "{error}");
-        }
-        let calls = fs::read_to_string(calls).unwrap();
-        assert_eq!(calls.lines().count(), 2, "{calls}");
-        assert!(calls.lines().all(|call| call.contains("--seed 3") && call.ends_with(" --check")), "{calls}");
-    }
-
-    /// A trainer whose loss is never a number: it leaves a checkpoint, which it exports. An auditor.
-    #[test]
-    fn a_run_that_diverges_is_audited_as_it_was_before() {
-        let folder = tempfile::tempdir().unwrap();
-        let [trainer, audit, calls] = ["trainer", "auditor", "calls"].map(|name| folder.path().join(name));
-        let find = |key: &str| format!("while [ \"$1\" != {key} ]; do shift; done; out=$2\n");
-        let begin = format!("#!/bin/sh\nset -e\necho \"$@\" >> {}\nfirst=$1\n", calls.display());
-        let train =
-            "case $first in export) echo x > $out;; *) echo x > ${out%.onnx}.checkpoint; exit 12;; esac\n";
-        for (path, script) in [
-            (&trainer, format!("{begin}{}{train}", find("--out"))),
-            (&audit, format!("{begin}{}echo x > $out\n", find("-o"))),
-        ] {
-            write(path, &script).unwrap();
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
-        let lab = Lab {
-            trainer,
-            audit,
+        Lab {
+            trainer: program("trainer", trainer),
+            audit: program("auditor", audit),
             train: "train".into(),
             test: "test".into(),
             audit_words: Vec::new(),
             seeds: vec![0],
             jobs: 1,
             threads: 1,
-            work: folder.path().into(),
+            work: folder.into(),
             for_all: String::new(),
             began: Instant::now(),
-        };
-        let spec = Spec {
-            name: "hm".into(),
-            family: "hm".into(),
-            point: String::new(),
-            main: true,
-            words: vec!["hm".into()],
-            from: None,
-        };
+        }
+    }
+
+    fn spec(words: &str) -> Spec {
+        let words: Vec<String> = split(words).collect();
+        let name = words[0].clone();
+        Spec { family: name.clone(), name, point: String::new(), main: true, words, from: None }
+    }
+
+    fn calls(folder: &Path) -> Vec<String> {
+        fs::read_to_string(folder.join("calls")).unwrap().lines().map(String::from).collect()
+    }
+
+    /// A trainer that refuses one method.
+    #[test]
+    fn a_later_methods_flags_are_refused_before_the_first_training() {
+        let folder = tempfile::tempdir().unwrap();
+        let refuse = "case $1 in second) echo 'audit-train: --lambda is not of second' >&2; exit 2;; esac";
+        let lab =
+            Lab { seeds: vec![3, 4], for_all: "--lambda 2".into(), ..lab(folder.path(), refuse, "exit 1") };
+        let specs = ["first", "second", "third"].map(|name| spec(&format!("{name} --lambda 2")));
+        let error = lab.check_all(&specs).unwrap_err();
+        assert_eq!(error.exit, Exit::Usage);
+        for words in ["method second: audit-train: --lambda is not of second", "leave --lambda out"] {
+            assert!(error.message.contains(words), "{error}");
+        }
+        let calls = calls(folder.path());
+        assert_eq!(calls.len(), 2, "{calls:?}");
+        assert!(
+            calls.iter().all(|call| call.contains("--seed 3") && call.ends_with(" --check")),
+            "{calls:?}"
+        );
+    }
+
+    /// A trainer whose loss is never a number: it leaves a checkpoint, which it exports. An auditor.
+    #[test]
+    fn a_run_that_diverges_is_audited_as_it_was_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let find = |key: &str| format!("first=$1\nwhile [ \"$1\" != {key} ]; do shift; done; out=$2\n");
+        let train =
+            "case $first in export) echo x > $out;; *) echo x > ${out%.onnx}.checkpoint; exit 12;; esac";
+        let (train, audit) = (find("--out") + train, find("-o") + "echo x > $out");
+        let (lab, spec) = (lab(folder.path(), &train, &audit), spec("hm"));
         lab.make_all(std::slice::from_ref(&spec)).unwrap();
-        let made = fs::read_to_string(&calls).unwrap();
-        let made: Vec<&str> = made.lines().collect();
+        let made = calls(folder.path());
         assert!(made.len() == 3 && made[0].starts_with("hm "), "{made:?}");
         assert!(made[1].starts_with("export ") && made[1].ends_with("hm-0.diverged.onnx"), "{made:?}");
         assert!(made[2].contains("hm-0.diverged.onnx -o "), "{made:?}");
         lab.make_all(&[spec]).unwrap();
-        assert_eq!(fs::read_to_string(&calls).unwrap().lines().count(), 3, "it is not trained again");
+        assert_eq!(calls(folder.path()).len(), 3, "it is not trained again");
+    }
+
+    /// An auditor that is killed once, and then refuses to begin anew, as audit does.
+    #[test]
+    fn an_audit_that_was_killed_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let work = folder.path();
+        let find = |key: &str| format!("all=\"$*\"\nwhile [ \"$1\" != {key} ]; do shift; done; out=$2\n");
+        let audit = "if [ -e $out.journal ]; then case $all in *--resume) mv $out.journal $out;; *) exit 2;; esac\n\
+                     else echo x > $out.journal; kill -9 $$; fi";
+        let lab = lab(work, &(find("--out") + "echo x > $out"), &(find("-o") + audit));
+        let spec = spec("hm");
+        assert!(lab.make_all(std::slice::from_ref(&spec)).is_err());
+        lab.make_all(std::slice::from_ref(&spec)).unwrap();
+        assert!(work.join("hm-0.json").is_file() && calls(work).len() == 3, "{:?}", calls(work));
+        // The journal of an audit with other flags is removed: this one begins anew, and is killed.
+        fs::write(work.join("hm-0.json.journal"), "x").unwrap();
+        let other = Lab { audit_words: vec!["--seed".into(), "1".into()], ..lab };
+        assert!(other.make_all(&[spec]).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use crate::matrix::Spec;
 use audit::judge::row::attacked_r1;
 use audit::record::{Benign, Report, Score, ScoreName};
-use audit::threat::term::TERMS;
+use audit::threat::term::Term;
 use audit::{Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ impl AuditScores {
         // Every data set of a matrix has classes.
         let benign = report.benign.as_ref();
         let of = |number: fn(&Benign) -> Option<f64>| benign.and_then(number);
-        let in_ars = |code: &str| TERMS.iter().any(|t| t.name == code && t.weight(ScoreName::Ars) > 0);
+        let in_ars = |code: &str| Term::all().any(|t| t.name == code && t.weight(ScoreName::Ars) > 0);
         let value = |score: &Option<Score>| score.as_ref().map(|s| s.value);
         let attacks = || report.attacks.iter();
         let r1 = of(|b| Some(b.r1));

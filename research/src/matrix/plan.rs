@@ -207,7 +207,7 @@ impl Plan {
         if tables.is_some() && flags.only.is_empty() {
             plan.leave_out().map_err(|e| Error::usage(format!("{name}: {}", e.message)))?;
         }
-        let other_attack = split(&flags.audit).any(|word| OF_ATTACKS.contains(&word.as_str()));
+        let other_attack = split(&flags.audit).any(|word| OF_ATTACKS.contains(&name_of(&word)));
         for method in &mut plan.methods {
             method.train = with_flags_first(&flags.train, &method.train);
             method.on.values_mut().for_each(|on| *on = joined(&flags.train, on).join(" "));
@@ -556,14 +556,15 @@ const EITHER: [&str; 2] = ["--steps", "--epochs"];
 /// A method's own flags, and the common ones that it doesn't set itself.
 fn joined(own: &str, common: &str) -> Vec<String> {
     let mut words: Vec<String> = split(own).collect();
-    let mut given: BTreeSet<String> = words.iter().filter(|word| is_flag(word)).cloned().collect();
+    let mut given: BTreeSet<String> =
+        words.iter().filter(|word| is_flag(word)).map(|word| name_of(word).to_string()).collect();
     if EITHER.iter().any(|flag| given.contains(*flag)) {
         given.extend(EITHER.map(String::from));
     }
     let mut skipped = false;
     for word in split(common) {
         if is_flag(&word) {
-            skipped = given.contains(&word);
+            skipped = given.contains(name_of(&word));
         }
         if !skipped {
             words.push(word);
@@ -577,8 +578,13 @@ fn is_flag(word: &str) -> bool {
     word.starts_with('-') && word.parse::<f64>().is_err()
 }
 
+/// The name in `--name` and in `--name=value`.
+fn name_of(word: &str) -> &str {
+    word.split('=').next().unwrap_or_default()
+}
+
 fn own_flags(key: &str, words: &str, own: &[&str]) -> Result<()> {
-    match split(words).find(|word| own.contains(&word.split('=').next().unwrap_or_default())) {
+    match split(words).find(|word| own.contains(&name_of(word))) {
         Some(flag) => Err(Error::usage(format!("{key}: {flag} is given by the matrix itself; leave it out"))),
         None => Ok(()),
     }

@@ -77,24 +77,22 @@ pub fn images(corruptions: &[&Corruption], queries: usize) -> usize {
 }
 
 impl Corrupting<'_> {
-    /// Corrupts the queries of `trials` that have something to find, and puts the result into the report. Its
-    /// examples get pictures of the first query.
+    /// Corrupts the queries of `trials` that have something to find. With `pictures`, there are some of the
+    /// first query.
     pub fn measure(
         &self,
         trials: &[Trial],
         model: &mut Model,
+        pictures: bool,
         mode: Mode,
-        report: &mut Report,
-    ) -> Result<()> {
+    ) -> Result<(Vec<Corrupted>, Option<CorruptedPictures>)> {
         if self.corruptions.is_empty() {
-            return Ok(());
+            return Ok((Vec::new(), None));
         }
         let queries = self.queries(trials);
-        report.corrupted = self.run(&queries, model, mode)?;
-        if let (Some(examples), Some(&query)) = (&mut report.examples, queries.first()) {
-            examples.corrupted = Some(self.pictures(query)?);
-        }
-        Ok(())
+        let corrupted = self.run(&queries, model, mode)?;
+        let first = queries.first().filter(|_| pictures);
+        Ok((corrupted, first.map(|&query| self.pictures(query)).transpose()?))
     }
 
     /// The queries, ascending by id.
@@ -127,8 +125,9 @@ impl Corrupting<'_> {
         for (chunk, queries) in queries.chunks(at_once).enumerate() {
             let images = queries.par_iter().map(|&q| self.corrupted(q)).collect::<Result<Vec<_>>>()?.concat();
             let mut points = model.embed(&images)?.into_raw_vec_and_offset().0;
-            points.chunks_mut(dim).for_each(|point| metric.place(point));
-            for (&query, points) in queries.iter().zip(points.chunks(of_query * dim)) {
+            for (&query, points) in queries.iter().zip(points.chunks_mut(of_query * dim)) {
+                self.check(query, points)?;
+                points.chunks_mut(dim).for_each(|point| metric.place(point));
                 found.extend(self.judged(query, points)?);
             }
             phase.set(((chunk * at_once + queries.len()) * of_query) as u64, None);
@@ -136,6 +135,20 @@ impl Corrupting<'_> {
         }
         phase.finish();
         Ok(found)
+    }
+
+    /// Refuses embeddings [corruptions · strengths, D] of a query that are not finite (exit code 12): they
+    /// have no rank.
+    fn check(&self, query: usize, embeddings: &[f32]) -> Result<()> {
+        let mut all = embeddings.chunks(self.gallery.dim());
+        let Some(bad) = all.position(|one| one.iter().any(|v| !v.is_finite())) else { return Ok(()) };
+        Err(Error::untrusted(format!(
+            "{} at strength {} of query `{}`: the model's embedding is not finite, so that nothing can be ranked. Check the model's \
+             arithmetic on such an image, or leave this corruption out of the suite",
+            self.corruptions[bad / STRENGTHS].name,
+            bad % STRENGTHS + 1,
+            self.gallery.ids[query]
+        )))
     }
 
     /// The ranks of one query from its `points` [corruptions · strengths, D].
@@ -178,9 +191,10 @@ impl Corrupting<'_> {
     }
 }
 
-/// Puts the results of all `parts` of a run together, in the order of one run.
-pub fn merge<'r>(whole: &mut Report, parts: impl Iterator<Item = &'r Report>) {
+/// The results of all `parts` of a run, in the order of one run.
+pub fn merged<'r>(parts: impl Iterator<Item = &'r Report>) -> Vec<Corrupted> {
     let place = |c: &Corrupted| CORRUPTIONS.iter().position(|known| known.name == c.corruption);
-    whole.corrupted = parts.flat_map(|part| part.corrupted.clone()).collect();
-    whole.corrupted.sort_by(|a, b| a.query.cmp(&b.query).then(place(a).cmp(&place(b))));
+    let mut all: Vec<Corrupted> = parts.flat_map(|part| part.corrupted.clone()).collect();
+    all.sort_by(|a, b| a.query.cmp(&b.query).then(place(a).cmp(&place(b))));
+    all
 }

@@ -68,7 +68,7 @@ pub fn attacks(
         subject: Subject { model, dataset, prep, .. }, setup: Setup { plan, .. }, context, ..
     } = embedded;
     let (plan, trials) = (&*plan, &chosen.selection.trials);
-    let (softened, estimated) = (model.softened_nodes(|_| true), model.info.estimated);
+    let (softened, estimated) = (model.softened_nodes(|_| true), model.graphs.estimated);
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let progress = Mutex::new(Phase::new("checks", 0, request.progress));
     let phase = || progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,9 +150,8 @@ fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual:
         let more = threat::sample_queries(&context.gallery, Some(STRONG_QUERIES), request.seed);
         attempts.extend(more.into_iter().map(|query| (objective, query)));
     }
-    let mut sample = Chosen { selection: Selection::default(), attempts, replayed: None };
-    selection::add_strong_sample(&mut sample, request, plan, context)?;
-    Ok(sample.selection)
+    let none = Chosen { selection: Selection::default(), attempts, replayed: None };
+    Ok(selection::with_strong_sample(none, request, plan, context)?.selection)
 }
 
 /// The strong search for R@1, as an audit of the suite makes it.

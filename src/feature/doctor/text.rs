@@ -2,7 +2,7 @@
 
 use super::result::Examination;
 use crate::check::CHECKS;
-use crate::record::{Severity, State};
+use crate::record::{Severity, State, number_of_queries};
 use crate::report;
 use crate::report::terminal::wrap;
 
@@ -57,12 +57,12 @@ impl Examination {
             None => format!("{} steps", s.steps),
         };
         out += &wrap(&format!(
-            "looking into suite {} ({} form) · {}: ε {}, {search} · {} queries · seed {}",
+            "looking into suite {} ({} form) · {}: ε {}, {search} · {} · seed {}",
             s.name,
             s.form,
             s.protocol,
             report::bound(s),
-            s.queries,
+            number_of_queries(s.queries),
             self.seed
         ));
         out.push('\n');

@@ -19,7 +19,7 @@ use crate::progress::{Phase, Position};
 use crate::record::{self, MapPoint, Move, Outcome, Precision, Spacing};
 use crate::request::Request;
 use crate::space::geometry::{self, Batches};
-use crate::space::{Gallery, tsne};
+use crate::space::{Gallery, sample_pairs, tsne};
 use crate::threat::triplets::{MOVING, harden};
 use crate::threat::{self, AttackContext, Event, Plan, Trial};
 use crate::{Error, Result, interrupt};
@@ -72,7 +72,7 @@ pub fn run(base: &Request) -> Result<Geometry> {
     let batches = Batches::new(gallery, request.seed)?;
     let (samplers, states) = mined(request, &batches)?;
     let mut warnings: Vec<record::Warning> = check::warnings(findings.clone()).collect();
-    warnings.extend(warnings::of_machine(request, &subject.model.info.cpu_nodes));
+    warnings.extend(warnings::of_machine(request, &subject.model.graphs.cpu_nodes));
 
     let triplets = hardened(request, subject, &setup.plan, gallery, geometry::semihard(&batches, most))?;
     let shown = Shown::choose(gallery, most);
@@ -112,7 +112,7 @@ pub fn run(base: &Request) -> Result<Geometry> {
 
 /// Distances of the gallery, or of a sample that is stated.
 fn spacing(request: &Request, gallery: &Gallery, name: &dyn Fn(usize) -> String) -> Result<Spacing> {
-    let items = threat::sample_candidates(gallery, MOST_ITEMS, request.seed);
+    let (items, how) = sample_pairs(gallery, MOST_ITEMS, request.seed);
     let classes = items.iter().map(|&i| gallery.labels[i]).collect::<BTreeSet<_>>().len();
     let mut phase = Phase::new("distances", classes as u64, request.progress);
     let found = geometry::spacing(gallery, &items, name, &mut |done| {
@@ -121,7 +121,7 @@ fn spacing(request: &Request, gallery: &Gallery, name: &dyn Fn(usize) -> String)
     })?;
     phase.finish();
     let (some, all) = (items.len(), gallery.len());
-    let stated = || format!("{some} of {all} images, stratified by class, seed {}", request.seed);
+    let stated = || format!("{some} of {all} images, {how}, seed {}", request.seed);
     Ok(Spacing { sampling: (some < all).then(stated), ..found })
 }
 
@@ -217,6 +217,7 @@ fn shifted(
     let work = trials.len() * plan.steps * (plan.restarts + 1);
     let mut phase = Phase::new("attacked queries", work as u64, request.progress);
     let (mut after, mut end, mut ended) = (After::new(), Ok(()), BTreeMap::<String, usize>::new());
+    let mut shifts = vec![0.0; trials.len()];
     let ran = threat::run(model.workers(), context, &images, &trials, plan, &mut |event| {
         match event {
             Event::Step { passes, at, .. } => {
@@ -232,7 +233,10 @@ fn shifted(
                 end = interrupt::check("");
             }
             Event::Further(_) | Event::Broken(_) => (),
-            Event::Done(_, outcome, evidence) => {
+            Event::Done(at, outcome, evidence) => {
+                // The outcome's shift is in the model's metric, and d̄ is Euclidean.
+                let clean = context.gallery.point(trials[at].query);
+                shifts[at] = geometry::distance(&evidence.point, clean);
                 *ended.entry(outcome.attack.clone()).or_default() += 1;
                 if outcome.attack == first {
                     after.insert(outcome.query.clone(), evidence.point.clone());
@@ -245,15 +249,16 @@ fn shifted(
     let outcomes = ran?;
     phase.finish();
     let rows = suite.attacks.iter().map(|entry| {
-        let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == entry.objective.code).collect();
-        row(entry.objective.code, &mine, distance)
+        let code = entry.objective.code;
+        let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == code).collect();
+        let shifts = trials.iter().zip(&shifts).filter(|(trial, _)| trial.objective.code == code);
+        row(code, &mine, mean(&shifts.map(|(_, shift)| *shift).collect::<Vec<_>>()), distance)
     });
     Ok((rows.collect(), after))
 }
 
-fn row(attack: &str, outcomes: &[&Outcome], distance: f64) -> ShiftRow {
+fn row(attack: &str, outcomes: &[&Outcome], shift: f64, distance: f64) -> ShiftRow {
     let count = outcomes.len().max(1) as f64;
-    let shift = outcomes.iter().map(|o| o.shift).sum::<f64>() / count;
     let hits = |of: fn(&Outcome) -> &record::Measures| -> Option<f64> {
         let found: Option<Vec<bool>> =
             outcomes.iter().map(|o| of(o).retrieval.as_ref().map(|r| r.first)).collect();
@@ -279,13 +284,15 @@ struct Shown {
 }
 
 impl Shown {
-    /// The first classes that have two items and a query, some items of each, and up to `most` of their
-    /// queries, in turn of each class one.
+    /// The first classes with queries that have something to find, some items of each, and up to `most` of
+    /// these queries, in turn of each class one.
     fn choose(gallery: &Gallery, most: usize) -> Shown {
         let mut members: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
         (0..gallery.len()).for_each(|i| members.entry(gallery.labels[i]).or_default().0.push(i));
-        gallery.queries().iter().for_each(|&q| members.entry(gallery.labels[q]).or_default().1.push(q));
-        let fit = members.into_values().filter(|(items, queries)| items.len() > 1 && !queries.is_empty());
+        let finds = |query: &&usize| gallery.positives(**query).next().is_some();
+        let queries = gallery.queries().iter().filter(finds);
+        queries.for_each(|&q| members.entry(gallery.labels[q]).or_default().1.push(q));
+        let fit = members.into_values().filter(|(_, queries)| !queries.is_empty());
         let chosen: Vec<(Vec<usize>, Vec<usize>)> = fit.take(CLASSES).collect();
         let spread = |items: &Vec<usize>| {
             items.iter().copied().step_by(items.len().div_ceil(OF_A_CLASS)).collect::<Vec<_>>()

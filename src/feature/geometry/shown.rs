@@ -104,11 +104,12 @@ pub(super) fn triplets(geometry: &Geometry) -> Grid {
 pub(super) fn shifts(geometry: &Geometry) -> Grid {
     let share = |value: Option<f64>| dash(value.map(|v| format!("{v:.1}")));
     let row = |s: &super::result::ShiftRow| {
+        let mean = |value: f64| dash((s.queries > 0).then(|| three(value)));
         vec![
             s.attack.clone(),
             s.queries.to_string(),
-            three(s.shift),
-            three(s.relative),
+            mean(s.shift),
+            mean(s.relative),
             share(s.r1_before),
             share(s.r1_after),
         ]

@@ -207,9 +207,18 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
     refuse_several_models(&suite.name, &suite.corruptions)?;
     let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
     // Errors of a point come before the work.
-    let mut points = Vec::new();
+    let mut points: Vec<(&GridPoint, u64, Vec<f64>, Setup)> = Vec::new();
     for place in &grid.places {
         let (suite, seed, numbers) = grid.at(place, &opened.setup.suite, request.seed)?;
+        // Large seeds may be equal as numbers of f64.
+        let same = points.iter().find(|(_, other, at, _)| *other == seed && *at == numbers);
+        if let Some((other, ..)) = same {
+            return Err(Error::usage(format!(
+                "--over: {} and {} are one point of the grid, and a point that counts twice distorts means over seeds. Name each value once",
+                grid.named(other),
+                grid.named(place)
+            )));
+        }
         let setup = Setup::new(suite, &opened.subject.model, seed);
         points.push((
             place,

@@ -3,7 +3,7 @@
 use super::result::{Sweep, SweepPoint};
 use super::{SEED, named};
 use crate::facts::NORMS;
-use crate::facts::term::{R1, TERMS, Term};
+use crate::facts::term::{R1, Term};
 use crate::judge::mean::Mean;
 use crate::judge::quantity::{Quantity, ROBUST};
 use crate::judge::reading::{Reading, fewest};
@@ -17,7 +17,7 @@ use crate::report::view::{
 /// The terms that a point measured, in the order of reports.
 pub(super) fn terms(sweep: &Sweep) -> Vec<&'static Term> {
     let measured = |t: &&Term| sweep.points.iter().any(|p| p.attacks.iter().any(|a| a.code == t.name));
-    TERMS.iter().filter(measured).collect()
+    Term::all().filter(measured).collect()
 }
 
 /// The terms that have a curve: robust R@1 first, which is the one to read.

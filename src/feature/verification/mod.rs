@@ -109,10 +109,12 @@ fn groups(context: &AttackContext, trials: &[Trial]) -> BTreeMap<String, BTreeMa
     found
 }
 
-/// Puts the groups of all `parts` of a run together.
-pub fn merge<'r>(whole: &mut Report, parts: impl Iterator<Item = &'r Report>) {
-    let Some(found) = &mut whole.verification else { return };
-    for (attack, groups) in parts.filter_map(|part| part.verification.as_ref()).flat_map(|of| &of.group_of) {
-        found.group_of.entry(attack.clone()).or_default().extend(groups.clone());
+/// Verification without an attack of all `parts` of a run: that of any part, with the groups of all.
+pub fn merged<'r>(parts: impl Iterator<Item = &'r Report>) -> Option<Verification> {
+    let parts: Vec<&Verification> = parts.filter_map(|part| part.verification.as_ref()).collect();
+    let mut group_of: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for (attack, groups) in parts.iter().flat_map(|part| &part.group_of) {
+        group_of.entry(attack.clone()).or_default().extend(groups.clone());
     }
+    parts.first().map(|&first| Verification { group_of, ..first.clone() })
 }

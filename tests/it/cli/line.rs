@@ -183,9 +183,11 @@ fn lists_print_every_row() {
     assert!(attacks.iter().all(|line| line.chars().count() <= 80), "{attacks:?}");
     OBJECTIVES.iter().for_each(|a| starts(&attacks, a.code));
     let suites = lines(&["suites"]);
-    for name in ["ers", "ars", "full", "ers-strict", "ars-strict", "smoke"] {
+    for name in ["ers", "ars", "full", "ers-strict", "ars-strict", "smoke", "minimum-target"] {
         starts(&suites, name);
     }
+    // Names and descriptions are two columns, however long a name is.
+    assert!(suites.iter().all(|line| line.contains("  ")), "{suites:?}");
     // The operators that issue 2 names, except those that loading rewrites (Dropout).
     let ops = lines(&["ops"]);
     for op in "Conv BatchNormalization Relu LeakyRelu PRelu Clip Sigmoid HardSigmoid HardSwish Tanh Softmax Add Sub Mul \
@@ -236,5 +238,22 @@ fn short_help_fits_a_screen() {
     }
     for command in cli.get_subcommands().map(|command| command.get_name()) {
         assert!(words.contains(&command) || ["run", "help"].contains(&command), "{command}");
+    }
+}
+
+/// Texts of help that can't be printed, as behind `> help.txt` on a full disk.
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let dir = Temp::new();
+    for words in [&["-h"][..], &["--help"], &["--version"], &["gate", "--help"], &["ops"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let err = ran(program(&dir).args(words).stdout(full)).ended(1).err;
+        assert_eq!(
+            err, "audit: can't write to standard output: No space left on device (os error 28)\n",
+            "{words:?}"
+        );
+        // To somebody who reads it, it is none.
+        assert_eq!(ran(program(&dir).args(words)).ended(0).err, "", "{words:?}");
     }
 }

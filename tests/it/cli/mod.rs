@@ -6,7 +6,9 @@ mod images;
 mod line;
 mod model_files;
 
-use crate::common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
+use crate::common::models::{
+    self, SIDE, Weights, before, free, grey, images, small, trunk, trunk_weights, value,
+};
 use crate::common::transcript::{Transcript, unmeasured};
 use crate::common::{Temp, encoded, one_line, program, ran, run, says, warning, words};
 use audit::command::{Cli, SHORT};

@@ -251,20 +251,17 @@ fn a_batch_that_the_model_does_not_take_is_refused() {
 fn embeddings_that_are_not_finite_are_not_audited() {
     let dir = stage();
     let root = vec![Node::new("Sub", &["e", "far"], "low"), Node::new("Sqrt", &["low"], "embedding")];
-    let weights = trunk_weights(Weights::new(1), "", 1).floats("far", &[], &[1000.0]);
-    let mut graph = grey([trunk("image", "e", ""), root].concat(), weights);
+    let graph = before(root, Weights::new(1).floats("far", &[], &[1000.0]));
     refused_model(&dir, &graph, &[], UNTRUSTED);
 
     // Only on one image, which the check of the first batch doesn't see: log(max) of a black one.
-    graph.nodes.truncate(4);
-    graph.nodes.extend([
+    let nodes = vec![
         Node::new("ReduceMax", &["image", "all"], "max").with("keepdims", 1i64),
         Node::new("Flatten", &["max"], "peak"),
         Node::new("Log", &["peak"], "log"),
         Node::new("Add", &["e", "log"], "embedding"),
-    ]);
-    let weights = Weights::new(1).ints("all", &[1, 2, 3]);
-    let graph = grey(graph.nodes, trunk_weights(weights, "", 1));
+    ];
+    let graph = before(nodes, Weights::new(1).ints("all", &[1, 2, 3]));
     dir.write("model.onnx", graph.encode());
     works(&dir, "model.onnx", &[]);
     std::fs::create_dir(dir.join("data/night")).unwrap();

@@ -33,8 +33,9 @@ fn a_change_of_robust_r1_counts_what_the_suite_broke() {
     insta::assert_snapshot!(dir.told());
 }
 
+/// `gate_reasons.rs` has a drop that chance explains.
 #[test]
-fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
+fn a_drop_counts_beyond_the_tolerance() {
     let dir = Transcript::new(Temp::new());
     let base = save(&dir, "base.json", &fixture(0.6));
     let worse = save(&dir, "worse.json", &fixture(0.45));
@@ -45,15 +46,6 @@ fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
     // An improvement is no regression, and a missed threshold comes first.
     dir.ended(&["gate", &base, "--baseline", &worse], 0);
     dir.ended(&[&gate[..], &["--fail-under", "ars=99"]].concat(), 10);
-    // Two queries of 60 lost: 3.3 points, beyond the tolerance, but within chance.
-    let mut unlucky = fixture(0.6);
-    let hits = unlucky.outcomes.iter_mut().filter(|o| o.attack == "ES" && o.after.hit == Some(true));
-    hits.take(2).for_each(|o| o.after.hit = Some(false));
-    let row = unlucky.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap();
-    row.after = row.after.map(|v| v - 200.0 / 60.0);
-    let unlucky = save(&dir, "unlucky.json", &unlucky);
-    let gate = ["gate", &unlucky, "--baseline", &base, "--max-drop", "attack.ES:R=1"];
-    dir.ended(&gate, 0);
     insta::assert_snapshot!(dir.told());
 }
 
@@ -109,20 +101,5 @@ fn a_drop_of_sampled_clean_recall_counts_beyond_chance_only() {
     let (base, other) = (sampled("base.json", 0, None), sampled("other.json", 21, None));
     let gate = ["gate", &other, "--baseline", &base, "--max-drop", "benign.r1=10.4"];
     dir.ended(&gate, 11);
-    insta::assert_snapshot!(dir.told());
-}
-
-/// If a score is missing on one side, the gate must not silently check only the rest: it fails if the model
-/// lost the score, and warns if the baseline never had it.
-#[test]
-fn a_score_that_one_side_lacks_is_a_mistake_not_a_pass() {
-    let dir = Transcript::new(Temp::new());
-    let full = save(&dir, "full.json", &fixture(0.5));
-    let mut without = fixture(0.5);
-    without.scores.ars = None;
-    let without = save(&dir, "without.json", &without);
-    dir.ended(&["gate", &full, "--baseline", &without], 0);
-    dir.ended(&["gate", &without, "--baseline", &full], 10);
-    dir.ended(&["gate", &without, "--baseline", &without], 0);
     insta::assert_snapshot!(dir.told());
 }

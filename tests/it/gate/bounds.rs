@@ -154,7 +154,7 @@ fn every_number_of_a_report_can_be_demanded() {
         // The report has the attacks behind the scores; others have rows of the same kind.
         let apart = |term: &Term| term.ers.is_none() && term.weights == [0, 0];
         let code = name.strip_prefix("attack.").and_then(|rest| rest.split('.').next());
-        let other_attack = TERMS.iter().find(|term| code == Some(term.name)).is_some_and(apart);
+        let other_attack = Term::all().find(|term| code == Some(term.name)).is_some_and(apart);
         let other_corruption = matches!(metric.needs, Needs::Corruption(Some(of)) if of.name != "blur");
         // The images have classes.
         if metric.beside(true).is_some() || other_attack || other_corruption {

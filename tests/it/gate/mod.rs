@@ -10,7 +10,7 @@ use crate::report_fixture::{self, report as fixture, search_strongly, warning};
 use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, score, strong};
 use audit::record::{CmcPoint, Corrupted, Enough, Report, Score, ScoreName};
-use audit::threat::term::{TERMS, Term};
+use audit::threat::term::Term;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -348,7 +348,7 @@ fn estimated_signs_agree_with_exact_ones_and_follow_from_the_seed() {
         let (_, g) = model.gradient(&x, cotangent.view()).unwrap();
         // 50 mirrored pairs, and the embedding itself.
         assert_eq!(model.passes(), 101);
-        assert!(model.info.estimated);
+        assert!(model.graphs.estimated);
         g
     };
     let g = estimate(7);

@@ -52,6 +52,19 @@ fn machines_read_junit_sarif_and_csv() {
     assert_eq!(python("csv, json, xml", program, &[dir.to_str().unwrap(), NASTY]), "read\n");
 }
 
+/// Code scanning shows `[text](address)` of a message as a link.
+#[test]
+fn names_are_no_links_in_sarif() {
+    let mut report = judged();
+    report.model.path = "models/[safe](1).onnx".into();
+    report.warnings.push(warning("a-name", "warning", "see [x](1)"));
+    let log = as_json(&report, "sarif");
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    let texts: Vec<&str> = results.iter().map(|r| r["message"]["text"].as_str().unwrap()).collect();
+    assert!(texts.iter().all(|text| !text.contains("](")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.ends_with("see [x] (1)")), "{texts:?}");
+}
+
 /// For every rule of a gate and every finding of a check, code scanning shows what to do and links its
 /// definition.
 #[test]
@@ -122,8 +135,12 @@ fn a_statement_says_what_passed_and_failed() {
     report.gate = None;
     report.warnings.clear();
     let found = statement(&report);
+    // Without a passed test it must not say that tests passed.
     assert_eq!(found["predicate"]["result"], "WARNED");
     assert_eq!(found["predicate"]["warnedTests"], serde_json::json!(["gate/none"]));
+    for tests in ["passedTests", "failedTests"] {
+        assert_eq!(found["predicate"][tests], serde_json::json!([]), "{tests}");
+    }
     report.warnings.push(audit::record::reason::FEW_QUERIES.warning("3 queries"));
     let found = statement(&report);
     assert_eq!(found["predicate"]["result"], "WARNED");

@@ -8,7 +8,9 @@ mod wording;
 
 use crate::common::transcript::{Transcript, readable};
 use crate::common::{Temp, as_json, bundled, on_terminal, program, ran, rendered, run, says, words};
-use crate::report_fixture::{NASTY, PIXEL, add_strong_search, python, report as fixture, warning};
+use crate::report_fixture::{
+    NASTY, PIXEL, add_strong_search, python, report as fixture, warning, with_ladder,
+};
 use audit::judge::gate::Rules;
 use audit::judge::quantity::{Quantity, ROBUST};
 use audit::judge::row::alarm;

@@ -23,6 +23,12 @@ fn text_from_files_stays_text() {
         let text = rendered(&normed, format);
         assert!(!text.contains("<script>alert") && !text.contains('\u{1}'), "{format}");
     }
+    // A name doesn't turn the text around it.
+    let mut turned = judged();
+    turned.data.source = "photo\u{202e}gnp.exe".into();
+    for format in ["html", "junit.xml", "md"] {
+        assert!(!rendered(&turned, format).contains('\u{202e}'), "{format}");
+    }
     let mut broken = judged();
     let examples = broken.examples.as_mut().unwrap();
     examples.trials[0].clean = format!("{PIXEL}\" onerror=\"x");
@@ -160,7 +166,7 @@ fn the_pages_open_in_a_browser() {
              <script>const used = page => {{ const table = page.querySelector('table.sort'); if (!table) return 'plain';\
              const moved = () => [...table.tBodies[0].rows].map(row => Number(row.cells[4].dataset.key));\
              table.querySelectorAll('th button')[4].click(); const sorted = moved().every((v, i, all) => !i || all[i - 1] <= v);\
-             page.querySelector('.example img').click(); return sorted + ' ' + page.querySelector('dialog').open }};\
+             page.querySelector('.example img').dispatchEvent(new KeyboardEvent('keydown', {{ key: ' ' }})); return sorted + ' ' + page.querySelector('dialog').open }};\
              addEventListener('load', () => {{ const page = document.querySelector('iframe').contentDocument;\
              const images = [...page.images]; document.body.innerHTML = '<p>' + [images.length, images.filter(i => \
              i.naturalWidth == 0).length, page.documentElement.scrollWidth > {width}, page.scripts.length, used(page)].join(' ') + '</p>' }})\

@@ -32,7 +32,7 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
         report.scores.robust_r1 = audit::judge::strong::robust(&report);
         assert_eq!(ROBUST.row(&report).interval.is_some(), enough);
         assert_eq!(on_terminal(&report, 80).contains("Not robust: "), enough);
-        let verdict = on_terminal(&report, 80).contains("No verdict: only 9 queries were attacked");
+        let verdict = on_terminal(&report, 80).contains("No verdict: this audit tried only 9 queries");
         assert_eq!(verdict, !enough);
         // A gate on such a number fails, and says why.
         let rules = Rules::settle(&[], &["robust_r1=0".into()], &[], &[]).unwrap();
@@ -153,7 +153,7 @@ fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String);
     let lines = terminal.lines().filter(|l| l.contains(':') && l.split(':').next().unwrap().contains(label));
     [
         ("html", card.split("</section>").next().unwrap().replace('\u{a0}', " ")),
-        ("md", row.replace("&#64;", "@")),
+        ("md", row),
         ("junit", case),
         ("sarif", sarif["runs"][0]["properties"][name]["text"].to_string()),
         ("terminal", lines.collect::<Vec<_>>().join(" ")),
@@ -275,6 +275,71 @@ fn a_report_begins_with_a_verdict() {
         assert_eq!(elsewhere, [headline != "No verdict: the numbers are invalid"; 2], "{headline}");
     }
     insta::assert_snapshot!(told.told());
+}
+
+/// A report with a ladder of ε has the words of one without, if no change that was tried is enough.
+#[test]
+fn the_verdict_of_a_ladder_claims_no_more_than_was_tried() {
+    let mut report = named(with_ladder(3, 0..32, 2.0, |i| i < 30));
+    let left = "30 of 32 correct searches withstand";
+    let stands = format!("{left} every attack that was tried, with a change of at most 8/255");
+    assert!(on_terminal(&report, 200).lines().any(|line| line == stands), "{}", on_terminal(&report, 200));
+    report.warnings.push(audit::record::reason::GRADIENT_ESTIMATED.warning("estimated"));
+    let between = format!("Neither broken nor robust: {left} a change of at most 8/255");
+    assert!(on_terminal(&report, 200).lines().any(|line| line == between), "{}", on_terminal(&report, 200));
+}
+
+#[test]
+fn no_line_of_a_terminal_ends_in_a_space() {
+    for width in [40, 50, 60, 80] {
+        let text = on_terminal(&named(searched()), width);
+        assert!(text.lines().all(|line| !line.ends_with(' ')), "{width}: {text}");
+    }
+}
+
+/// A part of a run has too few queries because it is a part.
+#[test]
+fn a_part_does_not_ask_for_more_queries() {
+    let mut report = named(searched());
+    report.scores.robust_r1.as_mut().unwrap().queries = 4;
+    report.warnings.clear();
+    says(&on_terminal(&report, 200), &["rests on 4 queries, fewer than 10", "Audit more queries"]);
+    let part = serde_json::json!({
+        "partition": "hash:1/3", "trials": 3, "places": [0], "skipped_places": [], "trials_sha256": "", "scores": [],
+    });
+    report.part = Some(serde_json::from_value(part).unwrap());
+    let text = on_terminal(&report, 200);
+    says(&text, &["rests on 4 queries, fewer than 10. Combine the parts: audit merge"]);
+    assert!(!text.contains("Audit more queries"), "{text}");
+}
+
+/// A report of somebody else may state more correct queries under attack than without.
+#[test]
+fn no_attack_makes_queries_correct() {
+    let mut report = named(searched());
+    let robust = report.scores.robust_r1.as_mut().unwrap();
+    (robust.clean, robust.value, robust.interval) = (50.0, 100.0, Some((0.0, 1.0)));
+    says(&on_terminal(&report, 200), &["makes 0 of 16 correct searches fail"]);
+}
+
+/// A report of a single query, which is wrong or correct without an attack.
+#[test]
+fn one_query_is_called_one() {
+    for clean in [0.0, 100.0] {
+        let mut report = named(searched());
+        report.outcomes.retain(|o| o.query == "class/01");
+        report.suite.queries = 1;
+        report.benign.as_mut().unwrap().queries = 1;
+        report.scores.robust_r1 = audit::judge::strong::robust(&report);
+        report.scores.robust_r1.as_mut().unwrap().clean = clean;
+        report.attacks.iter_mut().for_each(|row| (row.queries, row.counted) = (1, Some(1)));
+        let digit = |c: char| c.is_ascii_digit();
+        let texts = ["html", "md", "junit.xml", "sarif", "cdx.json"].map(|format| rendered(&report, format));
+        for text in texts.into_iter().chain([on_terminal(&report, 120)]) {
+            assert!(text.contains("1 query"), "{text}");
+            assert!(text.match_indices("1 queries").all(|(at, _)| text[..at].ends_with(digit)), "{text}");
+        }
+    }
 }
 
 /// A withheld number stands beside the reason; `~` marks a number that is struck through.

@@ -5,7 +5,7 @@ use super::*;
 /// The reason why a headline number is withheld has the same words on each surface with words.
 #[track_caller]
 pub(super) fn marks(what: &str, report: &Report) {
-    let (page, text) = (rendered(report, "html"), rendered(report, "md").replace("&#64;", "@"));
+    let (page, text) = (rendered(report, "html"), rendered(report, "md"));
     let (cases, log) = (rendered(report, "junit.xml"), json(&rendered(report, "sarif")));
     let bill = json(&rendered(report, "cdx.json"));
     let slices = &bill["metadata"]["component"]["modelCard"]["quantitativeAnalysis"]["performanceMetrics"];

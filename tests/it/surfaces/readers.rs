@@ -64,7 +64,7 @@ pub(super) fn bare(markup: &str) -> String {
         inside = (inside || *c == '<') && *c != '>';
         !inside && *c != '>'
     });
-    kept.collect::<String>().replace("&#39;", "'").replace("&#64;", "@")
+    kept.collect::<String>().replace("&#39;", "'")
 }
 
 pub(super) fn of_terminal(report: &Report) -> Numbers {
@@ -151,7 +151,7 @@ pub(super) fn cells(line: &str) -> Vec<String> {
 }
 
 pub(super) fn of_markdown(report: &Report) -> Numbers {
-    let page = rendered(report, "md").replace("&#64;", "@");
+    let page = rendered(report, "md");
     let mut found = Vec::new();
     for line in page.lines().filter(|line| line.starts_with("| **")) {
         let row = cells(line);

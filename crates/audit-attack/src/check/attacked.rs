@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 /// Largest share of the loss's decrease that may happen in the last steps (Pintor et al.).
 const LATE: f64 = 0.05;
-/// Fewest trials from which the direction of an attack is judged. Two trials may agree by chance and then
-/// have no variance.
-const ENOUGH: usize = 8;
+/// Fewest trials from which the direction of an attack is judged, and fewest queries from which two attacks
+/// are compared. Two may agree by chance and then have no variance.
+pub(super) const ENOUGH: usize = 8;
 /// Success, in per cent, from which an attack has reached its goal.
 const ARRIVED: f64 = 98.0;
 

@@ -183,7 +183,7 @@ pub fn measure(
     count: usize,
     tell: &mut dyn FnMut(usize, usize),
 ) -> Result<Measured> {
-    let total = passes(model.info.estimated, count);
+    let total = passes(model.graphs.estimated, count);
     let mut done = 0;
     let mut pass = |more: usize| {
         done = (done + more).min(total);
@@ -198,7 +198,7 @@ pub fn measure(
     let theirs = reference.embed(images)?;
     pass(1);
     let finite = theirs.iter().flatten().chain(&ours).all(|v| v.is_finite());
-    let quantised = model.info.quantised();
+    let quantised = model.quantised();
     let parity = theirs.as_ref().map(|theirs| Apart::of(&ours, theirs));
     let shipped = match (&theirs, reference.embed_optimised(images)?) {
         (Some(_), Some(shipped)) if quantised => Some(Apart::of(&shipped, &ours)),
@@ -238,7 +238,7 @@ pub fn measure(
             }
         }
     }
-    let gradient = match finite && !model.info.estimated {
+    let gradient = match finite && !model.graphs.estimated {
         true => Some(gradients(model, &mut reference, batches, count, largest(&first), &mut pass)?),
         false => None,
     };
@@ -256,7 +256,7 @@ pub fn measure(
         alone: model.info.alone.clone(),
         sizes,
         precision: model.info.precision,
-        estimated: model.info.estimated,
+        estimated: model.graphs.estimated,
         count,
         gradient,
         straight_through: noted(model, true),
@@ -346,7 +346,7 @@ fn gradients(
 
 /// The nodes of one kind of note, up to eight by name.
 fn noted(model: &Model, straight_through: bool) -> Option<String> {
-    let all = model.info.notes.iter().filter(|n| n.straight_through == straight_through);
+    let all = model.graphs.notes.iter().filter(|n| n.straight_through == straight_through);
     let nodes: Vec<&str> = all.map(|n| n.node.as_str()).collect();
     (!nodes.is_empty()).then(|| shortened(&nodes, 8))
 }

@@ -9,7 +9,7 @@
 //! perturbation may suit a single query better.
 
 use super::Check;
-use super::attacked::arrived;
+use super::attacked::{ENOUGH, arrived};
 use super::plans::{self, Amount, Attack, NOISE_IMAGES, RANDOM_IMAGES, STEP_SIZES};
 use crate::{
     AttackContext, Bound, Draw, Event, ImageSource, Others, Passes, Plan, Reach, Room, Strong, Trial, measure,
@@ -114,6 +114,16 @@ impl<'w> Work<'w> {
 struct Gain {
     what: String,
     by: Mean,
+    /// Whether the mean has enough values that they don't agree by chance.
+    judged: bool,
+}
+
+impl Gain {
+    /// The mean of `gains`, of queries or of perturbations that many queries share; `None` if there are none.
+    fn of(what: &str, gains: &[f64], shared: bool) -> Option<Gain> {
+        let least = if shared { 2 } else { ENOUGH };
+        Mean::of(gains).map(|by| Gain { what: what.into(), by, judged: gains.len() >= least })
+    }
 }
 
 impl<'a> DoctorInput<'a> {
@@ -216,32 +226,34 @@ impl<'a> DoctorInput<'a> {
             of_query.entry(query).or_default().push(value);
         }
         let queries: Vec<f64> = of_query.into_values().map(|v| mean(&v)).collect();
-        let all = Mean::of(&queries).map(|by| Gain { what: "all attacks together".into(), by });
-        let each = of_attack
-            .into_iter()
-            .filter_map(|(code, v)| Mean::of(&v).map(|by| Gain { what: code.into(), by }));
+        let shared =
+            |code: &str| self.trials.iter().any(|t| t.objective.code == code && t.objective.shared.is_some());
+        let all = Gain::of("all attacks together", &queries, of_attack.keys().all(|code| shared(code)));
+        let each = of_attack.iter().filter_map(|(code, gains)| Gain::of(code, gains, shared(code)));
         all.into_iter().chain(each).collect()
+    }
+
+    /// Why these gains can't be judged, if they can't.
+    fn unjudged(&self, gains: &[Gain]) -> Option<Found> {
+        let Some(all) = gains.first() else { return Some(unmeasured()) };
+        let why = match self.perturbations.len() < self.trials.len() {
+            true => "a single perturbation can't tell a difference from chance".into(),
+            false => format!("fewer than {ENOUGH} queries can't tell a difference from chance"),
+        };
+        (!all.judged).then(|| Found::not_checked(why, MORE_QUERIES))
     }
 
     /// A finding of `severity` if `better` has clearly more success than `worse`.
     fn compared(&self, severity: Severity, how: &str, better: &[Shot], worse: &[Shot]) -> Found {
         let gains = self.gains(better, worse);
-        if self.queries() < 2 {
-            return Found::not_checked("one query can't tell a difference from chance", MORE_QUERIES);
+        if let Some(unjudged) = self.unjudged(&gains) {
+            return unjudged;
         }
-        let clear = clear(&gains, MIN_GAIN);
-        match (gains.first(), clear.is_empty()) {
-            (None, _) => unmeasured(),
-            (Some(all), true) => {
-                Found::passed(format!("{how}: {:+.1} ± {:.1} points of success", all.by.value, all.by.error))
-            }
-            (_, false) => Found::Failed(severity, format!("{how}, points of success gained: {clear}")),
+        let (all, clear) = (gains[0].by, clear(&gains, MIN_GAIN));
+        match clear.is_empty() {
+            true => Found::passed(format!("{how}: {:+.1} ± {:.1} points of success", all.value, all.error)),
+            false => Found::Failed(severity, format!("{how}, points of success gained: {clear}")),
         }
-    }
-
-    /// The number of queries.
-    fn queries(&self) -> usize {
-        self.trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len()
     }
 
     /// The perturbations with which the base attack misses its goal, and `losses` decrease by at least a
@@ -422,7 +434,7 @@ fn shoot(
 
 /// The gains that are clearly above `least`, in words; empty if there are none.
 fn clear(gains: &[Gain], least: f64) -> String {
-    let clear = gains.iter().filter(|g| g.by.clearly_above(least));
+    let clear = gains.iter().filter(|g| g.judged && g.by.clearly_above(least));
     clear.map(|g| format!("{} {:.1}", g.what, g.by.value)).collect::<Vec<_>>().join(", ")
 }
 
@@ -646,7 +658,11 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
             Shot { outcome: Outcome { after, ..shot.outcome.clone() }, image }
         })
         .collect();
-    let lost = clear(&p.gains(&base, &rounded), MOST_LOST);
+    let gains = p.gains(&base, &rounded);
+    if let Some(unjudged) = p.unjudged(&gains) {
+        return Ok(unjudged);
+    }
+    let lost = clear(&gains, MOST_LOST);
     Ok(match lost.is_empty() {
         true => Found::passed("rounded to 256 grey levels they are as effective"),
         false => Found::warning(format!("rounded to 256 grey levels they lose points of success: {lost}")),
@@ -657,6 +673,17 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
 mod tests {
     use super::*;
     use crate::plan::tests::plan;
+
+    /// Two queries may gain alike by chance, and then their gains have no variance, as a single one has none.
+    #[test]
+    fn a_gain_of_few_queries_is_not_clear() {
+        let of = |count: usize, shared: bool| {
+            clear(&[Gain::of("LTM", &vec![100.0; count], shared).unwrap()], MIN_GAIN)
+        };
+        assert_eq!([1, 2, 7, 8].map(|count| of(count, false)), ["", "", "", "LTM 100.0"]);
+        // A perturbation that queries share has the mean of them all.
+        assert_eq!([1, 2].map(|count| of(count, true)), ["", "LTM 100.0"]);
+    }
 
     /// By hand: the audit's own strong search took a tenth of what it usually takes, and so will another one.
     /// Random images take what they always do.

@@ -81,9 +81,8 @@ impl Walk for Bisection {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Setting;
+    use super::super::smallest_tests::walked;
     use super::*;
-    use crate::Draw;
     use crate::ball::BALLS;
 
     /// The loss 0.2 − ‖x − c‖ along one axis is below 0 from a distance of 0.2 on: in every ball the smallest
@@ -93,16 +92,8 @@ mod tests {
         for ball in BALLS {
             let centre = [0.5f32, 0.5];
             let bound = Bound { ball, eps: 0.45, centre: &centre, pixels: true, free: None };
-            let mut x = centre.to_vec();
-            let setting =
-                Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps: 110, alpha: 0.0 };
-            let mut walk = (BISECTION.begin)(&setting, Draw::new(0, "MIN", "", 1));
-            for _ in 0..110 {
-                let loss = f64::from(0.2 - (x[0] - 0.5));
-                walk.step(&mut x, &bound, loss, Scaled::of(&[-1.0, 0.0]));
-            }
-            assert!(walk.done());
-            let (_, image) = walk.best().unwrap();
+            let (_, image, seen) = walked(&BISECTION, bound, 110, |x| (0.2 - (x[0] - 0.5), vec![-1.0, 0.0]));
+            assert!(seen <= 110);
             let size = (ball.size)(&image, &centre);
             assert!((0.2..0.203).contains(&size), "{ball:?}: {size}");
         }
@@ -113,16 +104,8 @@ mod tests {
     fn if_nothing_is_found_the_lowest_loss_is_the_result() {
         let centre = [0.5f32];
         let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true, free: None };
-        let setting =
-            Setting { bound, start: &centre, warm: false, shape: [1, 1, 1], steps: 110, alpha: 0.0 };
-        let mut walk = (BISECTION.begin)(&setting, Draw::new(0, "MIN", "", 1));
-        let mut x = centre.to_vec();
-        for _ in 0..110 {
-            assert!(!walk.done());
-            walk.step(&mut x, &bound, 1.0, Scaled::of(&[1.0]));
-        }
-        assert!(walk.done());
-        assert_eq!(walk.best().unwrap().0, 1.0);
+        let (loss, _, seen) = walked(&BISECTION, bound, 110, |_| (1.0, vec![1.0]));
+        assert_eq!((loss, seen), (1.0, 110));
     }
 
     /// Only images 0.02 to 0.04 from the centre count, and the steps of the largest ball, 0.1125, go to and fro
@@ -131,15 +114,10 @@ mod tests {
     fn a_ball_that_is_far_too_large_is_not_the_end() {
         let centre = [0.5f32];
         let bound = Bound { ball: &BALLS[0], eps: 0.45, centre: &centre, pixels: true, free: None };
-        let setting =
-            Setting { bound, start: &centre, warm: false, shape: [1, 1, 1], steps: 110, alpha: 0.0 };
-        let mut walk = (BISECTION.begin)(&setting, Draw::new(0, "MIN", "", 1));
-        let mut x = centre.to_vec();
-        for _ in 0..110 {
+        let (loss, image, _) = walked(&BISECTION, bound, 110, |x| {
             let beyond = x[0] - 0.53;
-            walk.step(&mut x, &bound, f64::from(beyond.abs() - 0.01), Scaled::of(&[beyond.signum()]));
-        }
-        let (loss, image) = walk.best().unwrap();
+            (beyond.abs() - 0.01, vec![beyond.signum()])
+        });
         assert!(loss < 0.0 && (0.52..0.541).contains(&image[0]), "{loss}, {image:?}");
     }
 }

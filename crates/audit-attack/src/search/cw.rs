@@ -200,43 +200,16 @@ impl Walk for CwLinf {
 
 #[cfg(test)]
 mod tests {
+    use super::super::smallest_tests::{found, plane};
     use super::*;
     use crate::ball::BALLS;
-    use crate::draw::Draw;
 
-    /// The image that a search finds around (0.4, 0.4) and its size, for the loss 0.3 − w·(x − c) with w =
-    /// (3, 4)/5. The gradient is scaled, as the runner's is.
-    fn smallest_image(ball: usize) -> (f32, Vec<f32>) {
-        let centre = [0.4f32, 0.4];
-        let bound =
-            Bound { ball: &BALLS[ball], eps: [0.5, 2.0][ball], centre: &centre, pixels: true, free: None };
-        let steps = 9 * 100;
-        let setting = Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps, alpha: 0.0 };
-        let mut walk = (CW.begin)(&setting, Draw::new(0, "", "", 0));
-        let mut x = centre.to_vec();
-        for _ in 0..steps {
-            let loss = 0.3 - 0.6 * (x[0] - 0.4) - 0.8 * (x[1] - 0.4);
-            walk.step(&mut x, &bound, f64::from(loss), Scaled { values: &[-0.6 * 8.0, -0.8 * 8.0], by: 8.0 });
-            if walk.done() {
-                break;
-            }
-        }
-        let (_, image) = walk.best().unwrap();
-        ((bound.ball.size)(&image, &centre), image)
-    }
-
-    /// The loss is below 0 beyond a plane at distance 0.3, whose nearest point is (0.18, 0.24) away.
     #[test]
     fn the_nearest_point_of_a_plane_is_found() {
-        let (size, image) = smallest_image(1);
-        assert!((0.3..0.306).contains(&size), "{size} at {image:?}");
-    }
-
-    /// Both pixels change by t = 0.3 / 1.4 = 0.2143.
-    #[test]
-    fn the_smallest_largest_change_is_found() {
-        let (size, image) = smallest_image(0);
-        assert!((0.2142..0.2185).contains(&size), "{size} at {image:?}");
+        for (ball, least, most) in [(0, 0.2142, 0.2185), (1, 0.3, 0.306)] {
+            let (size, _, image) = found(&CW, ball, 9 * 100, plane);
+            assert!((least..most).contains(&size), "{size} at {image:?}");
+        }
     }
 
     /// τ falls by a tenth once the image is wrong and within τ, the search continues from this image, and c

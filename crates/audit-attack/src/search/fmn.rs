@@ -80,45 +80,17 @@ impl Walk for Fmn {
 
 #[cfg(test)]
 mod tests {
+    use super::super::smallest_tests::{found, plane, walked};
     use super::*;
     use crate::ball::BALLS;
-    use crate::draw::Draw;
-
-    /// The smallest image that a search of `steps` finds around (0.4, 0.4), and its size, for a loss and its
-    /// gradient.
-    fn smallest_image(ball: usize, steps: usize, loss: &dyn Fn([f32; 2]) -> (f32, [f32; 2])) -> (f32, f64) {
-        let centre = [0.4f32, 0.4];
-        let bound =
-            Bound { ball: &BALLS[ball], eps: [0.5, 2.0][ball], centre: &centre, pixels: true, free: None };
-        let setting = Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps, alpha: 0.0 };
-        let mut walk = (FMN.begin)(&setting, Draw::new(0, "", "", 0));
-        let mut x = centre.to_vec();
-        for _ in 0..=steps {
-            let (loss, gradient) = loss([x[0], x[1]]);
-            walk.step(
-                &mut x,
-                &bound,
-                f64::from(loss),
-                Scaled { values: &gradient.map(|g| 8.0 * g), by: 8.0 },
-            );
-        }
-        let (loss, image) = walk.best().unwrap();
-        ((bound.ball.size)(&image, &centre), loss)
-    }
-
-    /// The loss is below 0 beyond a plane at the Euclidean distance 0.3, whose largest change is 0.3 / 1.4 =
-    /// 0.2143.
-    fn plane(x: [f32; 2]) -> (f32, [f32; 2]) {
-        (0.3 - 0.6 * (x[0] - 0.4) - 0.8 * (x[1] - 0.4), [-0.6, -0.8])
-    }
 
     /// A linear loss is what the model of the border assumes: two steps come within 3 %.
     #[test]
     fn the_border_of_a_plane_is_found_at_once() {
         for (ball, nearest) in [(0, 0.3 / 1.4), (1, 0.3)] {
-            let (size, loss) = smallest_image(ball, 2, &plane);
+            let (size, loss, _) = found(&FMN, ball, 2, plane);
             assert!(loss < 0.0 && size / nearest < 1.04, "{ball}: {size}, loss {loss}");
-            let (size, _) = smallest_image(ball, 40, &plane);
+            let (size, ..) = found(&FMN, ball, 40, plane);
             assert!((1.0..1.01).contains(&(size / nearest)), "{ball}: {size}");
         }
     }
@@ -127,12 +99,12 @@ mod tests {
     /// at the start. In both balls it is found to 1 %.
     #[test]
     fn a_curved_border_is_found() {
-        let bent = |x: [f32; 2]| {
+        let bent = |x: &[f32]| {
             let way = x[0] - 0.4 + 1e-3;
-            (0.2 - way * way, [-2.0 * way, 0.0])
+            (0.2 - way * way, vec![-2.0 * way, 0.0])
         };
         for ball in [0, 1] {
-            let (size, loss) = smallest_image(ball, 60, &bent);
+            let (size, loss, _) = found(&FMN, ball, 60, bent);
             assert!(loss < 0.0 && (0.446..0.452).contains(&size), "{ball}: {size}, loss {loss}");
         }
     }
@@ -140,7 +112,7 @@ mod tests {
     /// A border beyond the largest ball is not found, and the lowest loss is the result.
     #[test]
     fn the_largest_ball_is_kept_to() {
-        let (size, loss) = smallest_image(0, 20, &|x| (plane(x).0 + 1.0, plane(x).1));
+        let (size, loss, _) = found(&FMN, 0, 20, |x| (plane(x).0 + 1.0, plane(x).1));
         assert!(loss > 0.0 && size <= 0.5 + 1e-6, "{size}, loss {loss}");
     }
 
@@ -150,15 +122,7 @@ mod tests {
     fn values_that_may_not_change_have_no_part_in_the_slope() {
         let (centre, free) = ([0.5f32; 100], Vec::from_iter((0..100).map(|i| i == 7)));
         let bound = Bound { ball: &BALLS[0], eps: 0.5, centre: &centre, pixels: true, free: Some(&free) };
-        let setting =
-            Setting { bound, start: &centre, warm: false, shape: [1, 10, 10], steps: 3, alpha: 0.0 };
-        let mut walk = (FMN.begin)(&setting, Draw::new(0, "", "", 0));
-        let mut x = centre.to_vec();
-        for _ in 0..=3 {
-            let loss = f64::from(0.2 - (x[7] - 0.5));
-            walk.step(&mut x, &bound, loss, Scaled::of(&[-1.0; 100]));
-        }
-        let (loss, image) = walk.best().unwrap();
+        let (loss, image, _) = walked(&FMN, bound, 3, |x| (0.2 - (x[7] - 0.5), vec![-1.0; 100]));
         assert!(loss < 0.0 && (0.7..0.71).contains(&image[7]), "{loss}, {}", image[7]);
     }
 }

@@ -219,3 +219,52 @@ impl Search {
 }
 
 audit_base::known_by_name!(Search);
+
+/// What the tests of searches for the smallest perturbation share.
+#[cfg(test)]
+mod smallest_tests {
+    use super::*;
+    use crate::ball::BALLS;
+
+    /// A run from the centre of `bound`, which ends as the runner ends it: the loss and the image that it
+    /// found, and how many losses it saw. `of`: the loss of an image and its gradient, which is scaled here as
+    /// the runner scales it.
+    pub fn walked(
+        search: &Search,
+        bound: Bound,
+        steps: usize,
+        of: impl Fn(&[f32]) -> (f32, Vec<f32>),
+    ) -> (f64, Vec<f32>, usize) {
+        let (start, shape) = (bound.centre, [1, 1, bound.centre.len()]);
+        let setting = Setting { bound, start, warm: false, shape, steps, alpha: 0.0 };
+        let mut walk = (search.begin)(&setting, Draw::new(0, "", "", 0));
+        let (mut x, mut seen) = (start.to_vec(), 0);
+        while seen <= steps && !walk.done() {
+            let (loss, gradient) = of(&x);
+            let values: Vec<f32> = gradient.iter().map(|g| 8.0 * g).collect();
+            walk.step(&mut x, &bound, f64::from(loss), Scaled { values: &values, by: 8.0 });
+            seen += 1;
+        }
+        let (loss, image) = walk.best().unwrap();
+        (loss, image, seen)
+    }
+
+    /// The size of the image that a search finds around (0.4, 0.4) in one of [`BALLS`], its loss, and itself.
+    pub fn found(
+        search: &Search,
+        ball: usize,
+        steps: usize,
+        of: impl Fn(&[f32]) -> (f32, Vec<f32>),
+    ) -> (f32, f64, Vec<f32>) {
+        let (ball, eps, centre) = (&BALLS[ball], [0.5, 2.0][ball], [0.4f32, 0.4]);
+        let bound = Bound { ball, eps, centre: &centre, pixels: true, free: None };
+        let (loss, image, _) = walked(search, bound, steps, of);
+        ((ball.size)(&image, &centre), loss, image)
+    }
+
+    /// The loss is below 0 beyond a plane at the Euclidean distance 0.3, whose nearest point is (0.18, 0.24)
+    /// away, and whose largest change is 0.3 / 1.4 = 0.2143.
+    pub fn plane(x: &[f32]) -> (f32, Vec<f32>) {
+        (0.3 - 0.6 * (x[0] - 0.4) - 0.8 * (x[1] - 0.4), vec![-0.6, -0.8])
+    }
+}

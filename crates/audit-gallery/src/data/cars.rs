@@ -73,7 +73,6 @@ fn names(found: Option<Value>) -> Vec<String> {
     }
 }
 
-/// An annotation file.
 struct Annotations<'a> {
     file: &'a str,
     /// The field that names the image.
@@ -110,7 +109,7 @@ impl Annotations<'_> {
                 let name = names.get(class - 1).map_or(String::new(), |name| format!(" {name}"));
                 let (id, class) = (format!("{folder}{file}"), format!("{class:03}{name}"));
                 let path = root.join(folder).join(file);
-                listing.add(place, ListedImage { id, class, path, ..ListedImage::default() })?;
+                listing.add(place, ListedImage::new(id, class, path))?;
             }
         }
         Ok(())

@@ -122,7 +122,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
                 )));
             }
         };
-        listing.add(place, ListedImage { id, class, path, part, ..ListedImage::default() })?;
+        listing.add(place, ListedImage { part, ..ListedImage::new(id, class, path) })?;
     }
     let note = format!("{shown}: {left_out} annotations of crowds or without an area are not read");
     let notes = if left_out == 0 { Vec::new() } else { vec![note] };

@@ -50,11 +50,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             .ok_or_else(|| place.wrong(format!("image_class_labels.txt gives no class for image {image}")))?;
         pictured.insert(name);
         if wanted(number) {
-            let path = root.join("images").join(file);
-            listing.add(
-                place,
-                ListedImage { id: file.into(), class: name.into(), path, ..ListedImage::default() },
-            )?;
+            listing.add(place, ListedImage::new(file, name, root.join("images").join(file)))?;
         }
     }
     if let Some((image, _)) = class_of.into_iter().min() {

@@ -75,14 +75,9 @@ impl Embedded {
         let (digests, bytes, hashes) =
             (table.texts("sha256")?, table.wholes("bytes")?, table.wholes("pixels")?);
         let Vectors { embeddings, ids, labels, cameras } = vectors::from_parquet(path)?;
-        let parts = match table.names().contains(&"part") {
-            true => table.texts("part")?,
-            false => vec![None; ids.len()],
-        };
-        let times = match table.names().contains(&"modified") {
-            true => table.wholes("modified")?,
-            false => vec![None; ids.len()],
-        };
+        let has = |column: &str| table.names().contains(&column);
+        let parts = if has("part") { table.texts("part")? } else { vec![None; ids.len()] };
+        let times = if has("modified") { table.wholes("modified")? } else { vec![None; ids.len()] };
         let lengths = [digests.len(), bytes.len(), hashes.len(), parts.len(), times.len()];
         if lengths.iter().any(|&n| n != ids.len()) {
             return Err(table.wrong("its columns differ in length: it is damaged"));

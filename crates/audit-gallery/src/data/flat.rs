@@ -41,7 +41,7 @@ fn open(root: &Path) -> Result<Dataset> {
             LAYOUT.about
         )));
     }
-    let item = |(class, (id, path))| Item { id, class, origin: Origin::File(path) };
+    let item = |(class, (id, path))| Item { id, class, origin: Origin::file(path) };
     let items = images.into_iter().enumerate().map(item).collect();
     let left_out = folders.into_iter().map(|(name, _)| format!("{name}/")).chain(others).collect();
     Dataset { source: root.display().to_string(), items, left_out, ..Dataset::default() }.without_classes()

@@ -79,7 +79,7 @@ fn open(root: &Path) -> Result<Dataset> {
         dataset.items.extend(inside.images.into_iter().map(|(file, path)| Item {
             id: format!("{class}/{file}"),
             class: index,
-            origin: Origin::File(path),
+            origin: Origin::file(path),
         }));
         dataset.classes.push(class);
     }

@@ -5,9 +5,7 @@ use image::{ExtendedColorType, ImageError, ImageFormat};
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// A format of image files.
 pub struct Format {
-    /// Name in messages.
     pub name: &'static str,
     /// Extensions of its files, in lower case.
     extensions: &'static [&'static str],
@@ -18,106 +16,66 @@ pub struct Format {
 
 /// Whether a format is supported.
 enum Support {
-    /// Supported. Some decoders fill in missing data: `cut` tells whether the file ends before its image.
+    /// See [`read`].
     Read { by: ImageFormat, cut: fn(&[u8]) -> bool },
     /// Not supported. The package that Pillow needs to read the format, and the module to import.
     Convert(Option<[&'static str; 2]>),
 }
 
-const READ: Format = Format {
-    name: "",
-    extensions: &[],
-    matches: |_| false,
-    support: Support::Read { by: ImageFormat::Png, cut: |_| false },
-};
+/// A supported format. Some decoders fill in missing data: `cut` tells whether a file ends before its image.
+const fn read(
+    name: &'static str,
+    extensions: &'static [&'static str],
+    by: ImageFormat,
+    cut: fn(&[u8]) -> bool,
+) -> Format {
+    Format { name, extensions, matches: |_| false, support: Support::Read { by, cut } }
+}
 
-/// All known formats. To support another one, enable it in Cargo.toml's `image`, and make its row
-/// `Support::Read`.
+/// A format that is not supported. `needs`: as in [`Support::Convert`].
+const fn convertible(
+    name: &'static str,
+    extensions: &'static [&'static str],
+    needs: Option<[&'static str; 2]>,
+    matches: fn(&[u8]) -> bool,
+) -> Format {
+    Format { name, extensions, matches, support: Support::Convert(needs) }
+}
+
+/// The decoder refuses what ends before its image.
+const REFUSED: fn(&[u8]) -> bool = |_| false;
+
+/// All known formats. To support another one, enable it in Cargo.toml's `image`, and make its row a [`read`].
 const FORMATS: &[Format] = &[
-    Format { name: "PNG", extensions: &["png"], ..READ },
-    Format {
-        name: "JPEG",
-        extensions: &["jpg", "jpeg"],
-        support: Support::Read { by: ImageFormat::Jpeg, cut: jpeg_is_cut },
-        ..READ
-    },
-    Format {
-        name: "WebP",
-        extensions: &["webp"],
-        support: Support::Read { by: ImageFormat::WebP, cut: webp_is_cut },
-        ..READ
-    },
-    Format {
-        name: "BMP",
-        extensions: &["bmp"],
-        support: Support::Read { by: ImageFormat::Bmp, cut: |_| false },
-        ..READ
-    },
-    Format {
-        name: "TIFF",
-        extensions: &["tif", "tiff"],
-        support: Support::Read { by: ImageFormat::Tiff, cut: |_| false },
-        ..READ
-    },
-    Format {
-        name: "PNM",
-        extensions: &["pgm", "ppm", "pbm", "pnm"],
-        support: Support::Read { by: ImageFormat::Pnm, cut: |_| false },
-        ..READ
-    },
-    Format {
-        name: "GIF",
-        extensions: &["gif"],
-        support: Support::Read { by: ImageFormat::Gif, cut: gif_is_cut },
-        ..READ
-    },
+    read("PNG", &["png"], ImageFormat::Png, REFUSED),
+    read("JPEG", &["jpg", "jpeg"], ImageFormat::Jpeg, jpeg_is_cut),
+    read("WebP", &["webp"], ImageFormat::WebP, webp_is_cut),
+    read("BMP", &["bmp"], ImageFormat::Bmp, REFUSED),
+    read("TIFF", &["tif", "tiff"], ImageFormat::Tiff, REFUSED),
+    read("PNM", &["pgm", "ppm", "pbm", "pnm"], ImageFormat::Pnm, REFUSED),
+    read("GIF", &["gif"], ImageFormat::Gif, gif_is_cut),
     // Only version 2 of the format has a signature, at the end.
-    Format {
-        name: "TGA",
-        extensions: &["tga"],
-        matches: |bytes| bytes.ends_with(b"TRUEVISION-XFILE.\0"),
-        support: Support::Convert(None),
-    },
-    Format {
-        name: "ICO",
-        extensions: &["ico"],
-        matches: |bytes| bytes.starts_with(&[0, 0, 1, 0]),
-        support: Support::Convert(None),
-    },
-    Format {
-        name: "JPEG 2000",
-        extensions: &["jp2", "j2k", "jpf", "jpx"],
-        matches: |bytes| {
-            bytes.starts_with(b"\0\0\0\x0cjP  \r\n\x87\n") || bytes.starts_with(&[0xff, 0x4f, 0xff, 0x51])
-        },
-        support: Support::Convert(None),
-    },
-    Format {
-        name: "AVIF",
-        extensions: &["avif"],
-        matches: |bytes| brand(bytes).is_some_and(|brand| brand.starts_with(b"avi")),
-        support: Support::Convert(None),
-    },
-    Format {
-        name: "HEIC",
-        extensions: &["heic", "heif"],
-        matches: |bytes| {
-            brand(bytes)
-                .is_some_and(|brand| [b"hei", b"hev", b"mif", b"msf"].iter().any(|of| brand.starts_with(*of)))
-        },
-        support: Support::Convert(Some(["pillow-heif", "pillow_heif; pillow_heif.register_heif_opener()"])),
-    },
-    Format {
-        name: "JPEG XL",
-        extensions: &["jxl"],
-        matches: |bytes| bytes.starts_with(&[0xff, 0x0a]) || bytes.starts_with(b"\0\0\0\x0cJXL "),
-        support: Support::Convert(Some(["pillow-jxl-plugin", "pillow_jxl"])),
-    },
+    convertible("TGA", &["tga"], None, |bytes| bytes.ends_with(b"TRUEVISION-XFILE.\0")),
+    convertible("ICO", &["ico"], None, |bytes| bytes.starts_with(&[0, 0, 1, 0])),
+    convertible("JPEG 2000", &["jp2", "j2k", "jpf", "jpx"], None, |bytes| {
+        bytes.starts_with(b"\0\0\0\x0cjP  \r\n\x87\n") || bytes.starts_with(&[0xff, 0x4f, 0xff, 0x51])
+    }),
+    convertible("AVIF", &["avif"], None, |bytes| has_brand(bytes, &[b"avi"])),
+    convertible(
+        "HEIC",
+        &["heic", "heif"],
+        Some(["pillow-heif", "pillow_heif; pillow_heif.register_heif_opener()"]),
+        |bytes| has_brand(bytes, &[b"hei", b"hev", b"mif", b"msf"]),
+    ),
+    convertible("JPEG XL", &["jxl"], Some(["pillow-jxl-plugin", "pillow_jxl"]), |bytes| {
+        bytes.starts_with(&[0xff, 0x0a]) || bytes.starts_with(b"\0\0\0\x0cJXL ")
+    }),
 ];
 
-/// The brand of a file of the ISO base media format.
-fn brand(bytes: &[u8]) -> Option<&[u8]> {
-    (bytes.get(4..8)? == b"ftyp").then(|| bytes.get(8..12))?
+/// Whether a file of the ISO base media format has a brand that begins in one of these ways.
+fn has_brand(bytes: &[u8], starts: &[&[u8; 3]]) -> bool {
+    let brand = bytes.get(8..12).filter(|_| bytes[4..8] == *b"ftyp");
+    brand.is_some_and(|brand| starts.iter().any(|start| brand.starts_with(*start)))
 }
 
 impl Format {

@@ -26,7 +26,6 @@ pub struct IdxImages {
 }
 
 impl IdxImages {
-    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

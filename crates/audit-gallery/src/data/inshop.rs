@@ -38,11 +38,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             "train" | "query" | "gallery" => continue,
             _ => return Err(place.wrong(format!("expected train, query or gallery, found `{status}`"))),
         };
-        let path = images.join(file);
-        listing.add(
-            place,
-            ListedImage { id: file.into(), class: item.into(), path, role, ..ListedImage::default() },
-        )?;
+        listing.add(place, ListedImage { role, ..ListedImage::new(file, item, images.join(file)) })?;
     }
     if found != count {
         return Err(

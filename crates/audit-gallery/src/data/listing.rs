@@ -1,7 +1,7 @@
 //! Code that layouts with list files share: reading lists, and making a [`Dataset`] of their rows.
 
 use super::folder::Contents;
-use super::{Dataset, Item, Origin, Part, Role, Split};
+use super::{Dataset, Item, Origin, Part, Role, Split, Stored};
 use audit_base::error::shortened;
 use audit_base::{Error, Result, files};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -203,16 +203,11 @@ impl Display for SourceLine<'_> {
     }
 }
 
-/// An image in a list.
-#[derive(Default)]
 pub struct ListedImage {
     /// Unique name.
     pub id: String,
-    /// Name of the class.
     pub class: String,
-    /// Path of the file.
     pub path: PathBuf,
-    /// The part of the file.
     pub part: Part,
     /// See [`Item::camera`].
     pub camera: Option<u32>,
@@ -243,6 +238,14 @@ fn next_step(path: &Path) -> String {
     match deeper.chain(higher.filter(|other| other.is_file())).next() {
         Some(found) => format!("There is {}: paths in a list begin at the list's folder", found.display()),
         None => "Unpack the data set completely, or remove the row".into(),
+    }
+}
+
+impl ListedImage {
+    /// A whole file without camera and group, which is a query and in the gallery.
+    pub fn new(id: impl Into<String>, class: impl Into<String>, path: PathBuf) -> ListedImage {
+        let (id, class, part, role) = (id.into(), class.into(), Part::Whole, Role::Both);
+        ListedImage { id, class, path, part, camera: None, role, group: None }
     }
 }
 
@@ -345,14 +348,14 @@ impl Listing {
             .map(|(place, ListedImage { id, class, path, part, camera, role, group })| Item {
                 id,
                 class: classes[&class],
-                origin: Origin::Listed {
+                origin: Origin::File(Stored {
                     path,
                     part,
                     camera,
                     role,
                     group: group.map(Into::into),
-                    place: place.into(),
-                },
+                    place: Some(place.into()),
+                }),
             })
             .collect();
         // Independent of the order of rows, because ties are broken by an item's index.

@@ -29,7 +29,6 @@ impl Value {
         }
     }
 
-    /// The text of a value.
     pub fn text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),
@@ -124,7 +123,6 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// The next element as numbers.
     fn numbers(&mut self) -> Parsed<Vec<f64>> {
         let (kind, data) = self.element()?;
         macro_rules! as_numbers {

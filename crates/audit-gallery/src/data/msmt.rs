@@ -39,18 +39,8 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
                     "the name {name} gives no camera. Expected are names such as 0000_000_01_0303morning_0008_0.jpg"
                 ))
             })?;
-            let (path, class) = (images.join(file), format!("{identity:04}"));
-            listing.add(
-                place,
-                ListedImage {
-                    id: file.into(),
-                    class,
-                    path,
-                    camera: Some(camera),
-                    role,
-                    ..ListedImage::default()
-                },
-            )?;
+            let image = ListedImage::new(file, format!("{identity:04}"), images.join(file));
+            listing.add(place, ListedImage { camera: Some(camera), role, ..image })?;
         }
     }
     listing.finish(&root, LAYOUT.name, named(split))

@@ -54,8 +54,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             }
             for (file, path) in images {
                 let class = format!("{alphabet}/{character}");
-                let id = format!("{class}/{file}");
-                listing.add(folder.display(), ListedImage { id, class, path, ..ListedImage::default() })?;
+                listing.add(folder.display(), ListedImage::new(format!("{class}/{file}"), class, path))?;
             }
         }
     }

@@ -247,11 +247,8 @@ impl Pairs {
         let mut listing = Listing::default();
         for (id, (path, _, place)) in &self.images {
             let role = if probes.contains(id.as_str()) { Role::Both } else { Role::Gallery };
-            let class = classes[id.as_str()].clone();
-            listing.add(
-                place,
-                ListedImage { id: id.clone(), class, path: path.clone(), role, ..ListedImage::default() },
-            )?;
+            let image = ListedImage::new(id, &classes[id.as_str()], path.clone());
+            listing.add(place, ListedImage { role, ..image })?;
         }
         let genuine = self.pairs.iter().filter(|p| p.same).count();
         let part = format!("{genuine} genuine and {} impostor pairs", self.pairs.len() - genuine);

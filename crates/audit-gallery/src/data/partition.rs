@@ -7,7 +7,6 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// The largest number of parts.
 const MAX_PARTS: u64 = 100_000;
 
 /// Part `index` of `of` of a run. A hash of the query's id assigns each query to a part, so the assignment

@@ -62,7 +62,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
                 ))
             })?;
             let camera = known.map(|(_, camera)| camera);
-            let row = ListedImage { id, class, path, camera, role: *role, ..ListedImage::default() };
+            let row = ListedImage { camera, role: *role, ..ListedImage::new(id, class, path) };
             listing.add(folder.display(), row)
         };
         for (file, path) in images {

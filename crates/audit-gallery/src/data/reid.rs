@@ -95,11 +95,8 @@ fn open(
             if identity == JUNK {
                 continue;
             }
-            let (id, class) = (format!("{folder}/{file}"), format!("{identity:04}"));
-            listing.add(
-                inside.display(),
-                ListedImage { id, class, path, camera: Some(camera), role, ..ListedImage::default() },
-            )?;
+            let image = ListedImage::new(format!("{folder}/{file}"), format!("{identity:04}"), path);
+            listing.add(inside.display(), ListedImage { camera: Some(camera), role, ..image })?;
         }
     }
     listing.finish(&root, layout.name, named(split))

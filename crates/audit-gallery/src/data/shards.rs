@@ -21,7 +21,6 @@ const MOST: usize = 1 << 20;
 const RANGES: usize = 8;
 const DIGITS: usize = 20;
 
-/// The shards of a split.
 pub struct Shards {
     /// Files to read, sorted.
     pub taken: Vec<PathBuf>,

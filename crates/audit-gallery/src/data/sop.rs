@@ -24,11 +24,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     for row in rows.fields::<4>(1, HEADER) {
         let (place, [_, class, _, file]) = row?;
         let number = place.number("class_id", class, 1)?;
-        let path = root.join(file);
-        listing.add(
-            place,
-            ListedImage { id: file.into(), class: format!("{number:05}"), path, ..ListedImage::default() },
-        )?;
+        listing.add(place, ListedImage::new(file, format!("{number:05}"), root.join(file)))?;
     }
     listing.finish(&root, LAYOUT.name, named(split))
 }

@@ -118,14 +118,10 @@ impl Sample {
             );
             listing.lacks_a_class(&id, what)
         });
-        listing.add(
-            shard.display(),
-            ListedImage { id, class, path: shard.into(), part, ..ListedImage::default() },
-        )
+        listing.add(shard.display(), ListedImage { part, ..ListedImage::new(id, class, shard.into()) })
     }
 }
 
-/// A file in an archive.
 struct Entry {
     name: String,
     from: u64,

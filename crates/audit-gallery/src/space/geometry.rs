@@ -10,9 +10,7 @@ use audit_base::random::Random;
 use audit_base::{Error, Result};
 use ndarray::{Array2, ArrayView1, ArrayView2, s};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 
-/// Number of bins of the histogram.
 const BINS: usize = 50;
 /// Maximum distance of two points on the unit sphere.
 const DIAMETER: f64 = 2.0;
@@ -75,8 +73,7 @@ pub fn spacing(
     name: &dyn Fn(usize) -> String,
     tell: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Spacing> {
-    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    items.iter().for_each(|&i| members.entry(gallery.labels[i]).or_default().push(i));
+    let members = gallery.by_class(items.iter().copied());
     let (labels, members): (Vec<usize>, Vec<Vec<usize>>) = members.into_iter().unzip();
     if labels.len() < 2 || members.iter().all(|m| m.len() < 2) {
         return Err(Error::empty(format!(
@@ -107,11 +104,12 @@ pub fn spacing(
     let (within, between, mean) = (sum_within / own, (sum - sum_within) / (all - own), sum / all);
     let coincident: u64 = rows.iter().map(|row| row.coincident).sum();
     let energy = |k: usize| rows.iter().map(|row| row.energies[k]).sum::<f64>();
-    let apart = (all - coincident as f64).max(1.0);
+    let apart = all - coincident as f64;
     let share = |k: usize, of: f64| -> Vec<f64> {
         (0..BINS).map(|b| 100.0 * rows.iter().map(|row| row.bins[k][b]).sum::<u64>() as f64 / of).collect()
     };
     let sphere = gallery.metric.normalizes();
+    let finite = sphere && apart > 0.0;
     Ok(Spacing {
         items: items.len(),
         sampling: None,
@@ -122,8 +120,8 @@ pub fn spacing(
         separability: (between - within) / mean.max(f64::MIN_POSITIVE),
         alignment: rows.iter().map(|row| row.squares).sum::<f64>() / own,
         unbiased: sphere.then(|| unbiased(&points)),
-        he_0: sphere.then(|| energy(0) / apart),
-        he_1: sphere.then(|| energy(1) / apart),
+        he_0: finite.then(|| energy(0) / apart),
+        he_1: finite.then(|| energy(1) / apart),
         g_he: sphere.then(|| (energy(2) / all).ln()),
         coincident: coincident / 2,
         histogram: Histogram { width, within: share(0, own), between: share(1, all - own) },
@@ -225,8 +223,7 @@ pub struct Batch {
 impl<'g> Batches<'g> {
     /// Batches of a gallery's images. Error (exit code 4): fewer than two classes have two images.
     pub fn new(gallery: &'g Gallery, seed: u64) -> Result<Self> {
-        let mut classes: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        (0..gallery.len()).for_each(|i| classes.entry(gallery.labels[i]).or_default().push(i));
+        let classes = gallery.by_class(0..gallery.len());
         let classes: Vec<Vec<usize>> = classes.into_values().filter(|items| items.len() > 1).collect();
         match classes.len() {
             0 | 1 => Err(Error::empty("triplets need two classes with two images each in the gallery")),
@@ -444,6 +441,16 @@ mod tests {
         assert!(unbiased > 0.01 && unbiased < 0.99, "{unbiased}");
         let printed = n / (n - 1.0) * (2.0 * unbiased - 2.0) + alignment / (n - 1.0);
         assert!((negative / pairs - printed).abs() < 1e-5, "{} and {printed}", negative / pairs);
+    }
+
+    /// If all embeddings are the same, both kinds of HE are infinite, and no number.
+    #[test]
+    fn a_collapsed_model_has_no_hyperspherical_energy() {
+        let ids = (0..4).map(|i| i.to_string()).collect();
+        let points = Array2::from_elem((4, 3), 0.5);
+        let gallery = Gallery::new(Metric::Cosine, points, vec![0, 0, 1, 1], ids).unwrap();
+        let found = spacing(&gallery, &[0, 1, 2, 3], &|label| label.to_string(), &mut |_| Ok(())).unwrap();
+        assert_eq!((found.he_0, found.he_1, found.g_he, found.coincident), (None, None, Some(0.0), 6));
     }
 
     /// CA-TRIDE, appendix A. An anchor that moves by δ raises H by 2 cos((π − θ)/2)·δ, as in equation 22. A

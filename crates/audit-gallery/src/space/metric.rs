@@ -3,7 +3,6 @@
 use audit_base::{Error, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::str::FromStr;
 
 /// The distance between two embeddings.
@@ -58,11 +57,7 @@ impl Metric {
     }
 }
 
-impl fmt::Display for Metric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+audit_base::shown_by_name!(Metric);
 
 impl FromStr for Metric {
     type Err = Error;

@@ -15,6 +15,7 @@
 mod arithmetic;
 mod batches;
 pub mod benign;
+pub mod clustering;
 pub mod geometry;
 pub mod heads;
 mod metric;
@@ -36,8 +37,9 @@ use batches::{BLOCK, CANCELLED};
 pub use metric::Metric;
 use ndarray::{Array2, ArrayView1, Axis};
 use rayon::prelude::*;
-pub use sample::{order, sample_candidates, sample_of, sample_queries};
+pub use sample::{order, sample_candidates, sample_of, sample_pairs, sample_queries};
 pub use spacing::{ClassSpacing, Histogram, SamplerRow, Spacing, TripletState};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The usual k of SPQA and SPFOA: that for CUB-200-2011 and clothing (Zhou et al., T-PAMI 2024).
@@ -67,9 +69,7 @@ pub struct Gallery {
     queries: Vec<usize>,
     /// ‖point‖² of each image.
     squares: Vec<f32>,
-    /// Maximum of `squares`.
     largest_square: f32,
-    /// Index of each id.
     index: NameIndex,
     /// See [`Gallery::with_centres`].
     centres: Option<Array2<f32>>,
@@ -262,6 +262,13 @@ impl Gallery {
     pub fn positives(&self, query: usize) -> impl Iterator<Item = usize> {
         let class = self.labels[query];
         (0..self.size).filter(move |&i| self.labels[i] == class && !self.excluded(query, i))
+    }
+
+    /// These images or queries by their class.
+    pub(crate) fn by_class(&self, items: impl IntoIterator<Item = usize>) -> BTreeMap<usize, Vec<usize>> {
+        let mut classes: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        items.into_iter().for_each(|i| classes.entry(self.labels[i]).or_default().push(i));
+        classes
     }
 
     /// Number of images in the gallery, N.

@@ -77,7 +77,6 @@ fn some_ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
 
 /// A mark, with bounds for comparisons.
 struct Target {
-    /// Index of the mark in its ask.
     mark: usize,
     /// Equally far images of lower index come before it.
     item: usize,

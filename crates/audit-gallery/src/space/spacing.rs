@@ -27,9 +27,9 @@ pub struct Spacing {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unbiased: Option<f64>,
     /// HE, s = 0: mean of −log d over all pairs (ADML, equation 2). Absent under the Euclidean metric, whose
-    /// embeddings lie on no sphere.
+    /// embeddings lie on no sphere, and if all pairs coincide.
     pub he_0: Option<f64>,
-    /// HE, s = 1: mean of 1/d (ADML, equation 2).
+    /// HE, s = 1: mean of 1/d (ADML, equation 2); absent as `he_0`.
     pub he_1: Option<f64>,
     /// G-HE, s = 1: log of the mean of exp(−d²) (ADML, equation 3). Table 8 of the paper prints the mean
     /// itself.

@@ -189,3 +189,31 @@ fn galleries_refuse_what_cannot_be_ranked() {
     let nan = refuse(nan, vec![0; 2], ids(2));
     assert!(nan.message.contains("`1`") && nan.exit == audit_base::Exit::Untrusted);
 }
+
+/// A stratified sample of 400 of 1000 classes with two images each would have one of each class at most, and
+/// no pair of one class. Class by class it has 200 pairs, whose mean distance is near that of all, 2 by hand:
+/// the distances 1, 2 and 3 have a standard deviation of √(2/3), and the mean of 200 one of 0.058.
+#[test]
+fn samples_of_many_classes_have_pairs() {
+    let labelled = |labels: Vec<usize>, at: &dyn Fn(usize) -> f32| {
+        let n = labels.len();
+        let raw = Array2::from_shape_fn((n, 1), |(i, _)| at(i));
+        Gallery::new(Metric::Euclidean, raw, labels, (0..n).map(|i| i.to_string()).collect()).unwrap()
+    };
+    let at = |i: usize| (10 * (i / 2) + (i % 2) * (1 + i / 2 % 3)) as f32;
+    let many = labelled((0..2000).map(|i| i / 2).collect(), &at);
+    let (items, how) = sample_pairs(&many, 400, 1);
+    assert_eq!((items.len(), how), (400, "class by class in random order"));
+    assert!(items.chunks(2).all(|two| two[0] % 2 == 0 && two[1] == two[0] + 1), "{items:?}");
+    let name = |label: usize| label.to_string();
+    let found = geometry::spacing(&many, &items, &name, &mut |_| Ok(())).unwrap();
+    assert!((found.within - 2.0).abs() < 4.0 * 0.058, "{}", found.within);
+    assert_ne!(items, sample_pairs(&many, 400, 2).0);
+    // The few classes with two images are among a thousand with one.
+    let few = labelled((0..1020).map(|i| if i < 40 { i / 2 } else { i }).collect(), &|i| i as f32);
+    let (items, _) = sample_pairs(&few, 400, 1);
+    assert!((0..40).all(|i| items.contains(&i)) && items.len() == 400);
+    // With few classes it is the stratified sample.
+    let large = labelled((0..2000).map(|i| i % 40).collect(), &|i| i as f32);
+    assert_eq!(sample_pairs(&large, 400, 1), (sample_candidates(&large, 400, 1), "stratified by class"));
+}

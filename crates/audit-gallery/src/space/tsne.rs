@@ -8,7 +8,6 @@ use ndarray::{Array2, ArrayView2};
 
 /// Steps of gradient descent, and the number of first steps with exaggerated attraction.
 const STEPS: [usize; 2] = [1000, 250];
-/// Factor of the exaggeration.
 const EXAGGERATION: f64 = 12.0;
 /// Effective number of neighbours of a point, if there are three times as many other points.
 const PERPLEXITY: f64 = 30.0;

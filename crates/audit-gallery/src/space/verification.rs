@@ -79,8 +79,7 @@ impl Pairs {
 /// index is the probe.
 fn drawn(gallery: &Gallery) -> Vec<Pair> {
     let (queries, n) = (gallery.queries(), gallery.len());
-    let mut classes: HashMap<usize, Vec<usize>> = HashMap::new();
-    (0..n).for_each(|i| classes.entry(gallery.labels[i]).or_default().push(i));
+    let classes = gallery.by_class(0..n);
     let items = |q: &usize| classes.get(&gallery.labels[*q]).map_or(&[][..], |items| items);
     let pair = |probe: usize, reference: usize| Pair {
         probe,
@@ -228,23 +227,23 @@ impl Distances {
     fn eer(&self, genuine: &[f64], impostor: &[f64]) -> f64 {
         let n = self.counts().map(|n| n as f64);
         let (mut g, mut i) = (0, 0);
-        let (mut tar, mut far) = (0.0, 0.0);
+        let mut accepted = [0.0; 2];
         // Below the first distance, nothing is accepted.
         let mut best = (1.0f64, 0.5);
         while g < self.genuine.len() || i < self.impostor.len() {
             let next = |d: &[f64], at: usize| d.get(at).copied().unwrap_or(f64::INFINITY);
             let t = next(&self.genuine, g).min(next(&self.impostor, i));
             while g < self.genuine.len() && self.genuine[g] <= t {
-                tar += genuine[g] / n[0];
+                accepted[0] += genuine[g];
                 g += 1;
             }
             while i < self.impostor.len() && self.impostor[i] <= t {
-                far += impostor[i] / n[1];
+                accepted[1] += impostor[i];
                 i += 1;
             }
-            // Due to rounding, shares may sum to more than 1.
-            let frr = (1.0 - tar).max(0.0);
-            // The last digits of sums of shares may differ.
+            // Weights are whole numbers, so that no error and only errors are exactly 0 and 1.
+            let (frr, far) = ((n[0] - accepted[0]) / n[0], accepted[1] / n[1]);
+            // The last digits of two shares may differ.
             if (far - frr).abs() < best.0 - 1e-12 {
                 best = ((far - frr).abs(), (far + frr) / 2.0);
             }

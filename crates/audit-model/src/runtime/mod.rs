@@ -1,5 +1,6 @@
 //! ONNX Runtime: sessions and their tensors. Only this folder uses the crate `ort`.
 
+mod assignment;
 mod fused;
 mod handover;
 mod library;
@@ -9,6 +10,7 @@ mod provider;
 mod shapes;
 mod sizes;
 mod telemetry;
+mod tensor;
 mod version;
 mod words;
 
@@ -20,24 +22,27 @@ pub use provider::{Cuda, Provider, available, choose, require};
 pub use shapes::{infer, infer_statically, infer_unrun, infers_wrong, optimised, specialise};
 pub use sizes::{bytes_of, exposed, hollow};
 pub use telemetry::disable_telemetry;
+pub use tensor::{BoundTensor, Held};
 pub use version::VERSION;
 pub use words::is_failed_run;
 
+use assignment::nodes_of;
 use provider::no_cuda;
 pub(super) use shapes::fixed_shape;
 
 use crate::memory;
 use audit_base::{Error, Result, guard};
-use onnx_grad::graph::{DType, Encoded, Tensor, Value};
+use onnx_grad::graph::{DType, Encoded, Value};
 use onnx_grad::{Graph, Types};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
-use ort::value::{DynTensor, DynValue, TensorElementType, TensorRef, ValueType};
+use ort::value::{TensorRef, ValueType};
 use pieces::Cuts;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use tensor::dtype;
 
 /// Bytes of weights from which they are passed beside the model. A protobuf message cannot be larger than 2
 /// GB.
@@ -134,23 +139,12 @@ pub struct Session {
     cpu_nodes: Vec<String>,
 }
 
-/// A tensor that ONNX Runtime owns, on any device.
-pub struct Held(DynValue);
-
 /// An input of a run.
 pub enum Input<'a> {
     /// Shape and float32 values in host memory.
     Host(&'a [i64], &'a [f32]),
     /// An output of an earlier run, without a copy.
     Held(&'a Held),
-}
-
-/// A tensor that keeps its memory from run to run. One session writes it ([`Binding::output`]) and another
-/// reads it ([`Binding::input`]), without a copy and without an allocation.
-pub struct BoundTensor {
-    tensor: DynTensor,
-    /// Host buffer for transfers, where the tensor is on a device.
-    staging: Option<DynTensor>,
 }
 
 /// The memory that a [`BoundTensor`] is allocated in.
@@ -297,27 +291,22 @@ impl Session {
     /// Allocates a tensor for a value of fixed shape. Its initial content is undefined. Errors: no memory.
     pub fn place(&self, value: &Value, side: Memory) -> Result<BoundTensor> {
         let shape = fixed_shape(value)?;
-        let make = || -> ort::Result<DynTensor> {
+        let make = || -> ort::Result<BoundTensor> {
+            let of = |device, id, kind| {
+                Allocator::new(&self.pieces[0], MemoryInfo::new(device, id, kind, MemoryType::Default)?)
+            };
             let allocator = match self.provider {
                 Provider::Cuda(Cuda { device, .. }) if side == Memory::Device => {
-                    let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
-                    Allocator::new(
-                        &self.pieces[0],
-                        MemoryInfo::new(AllocationDevice::CUDA, device, kind, memory)?,
-                    )?
+                    of(AllocationDevice::CUDA, device, AllocatorType::Device)?
                 }
                 // The arena that the session's own tensors come from: what a tensor here takes is not left to
                 // them.
-                Provider::Cpu => {
-                    let (kind, memory) = (AllocatorType::Arena, MemoryType::Default);
-                    Allocator::new(&self.pieces[0], MemoryInfo::new(AllocationDevice::CPU, 0, kind, memory)?)?
-                }
+                Provider::Cpu => of(AllocationDevice::CPU, 0, AllocatorType::Arena)?,
                 Provider::Cuda(_) => Allocator::default(),
             };
-            DynTensor::new(&allocator, element_type(value.dtype)?, shape)
+            BoundTensor::new(&allocator, value.dtype, shape)
         };
-        let tensor = make().map_err(fault("making room for a tensor"))?;
-        Ok(BoundTensor { tensor, staging: None })
+        make().map_err(fault("making room for a tensor"))
     }
 
     /// A binding without inputs or outputs.
@@ -369,67 +358,6 @@ impl Session {
     }
 }
 
-impl Held {
-    /// Shape and values in host memory. Errors: the tensor is not float32.
-    pub fn floats(&self) -> Result<(&[i64], &[f32])> {
-        let (shape, values) = self.0.try_extract_tensor::<f32>().map_err(fault("reading a result"))?;
-        Ok((shape, values))
-    }
-
-    /// Shape and values, converted to float32; `None` of a type that is no number or half of one.
-    pub fn numbers(&self) -> Option<(Vec<i64>, Vec<f32>)> {
-        fn convert<T: ort::value::PrimitiveTensorElementType + Copy>(
-            value: &DynValue,
-            number: impl Fn(T) -> f32,
-        ) -> Option<(Vec<i64>, Vec<f32>)> {
-            let (shape, values) = value.try_extract_tensor::<T>().ok()?;
-            Some((shape.to_vec(), values.iter().map(|v| number(*v)).collect()))
-        }
-        let ValueType::Tensor { ty, .. } = self.0.dtype() else { return None };
-        match dtype(*ty) {
-            DType::F32 => convert::<f32>(&self.0, |v| v),
-            DType::F64 => convert::<f64>(&self.0, |v| v as f32),
-            DType::I64 => convert::<i64>(&self.0, |v| v as f32),
-            DType::I32 => convert::<i32>(&self.0, |v| v as f32),
-            DType::I16 => convert::<i16>(&self.0, f32::from),
-            DType::I8 => convert::<i8>(&self.0, f32::from),
-            DType::U16 => convert::<u16>(&self.0, f32::from),
-            DType::U8 => convert::<u8>(&self.0, f32::from),
-            DType::Bool => convert::<bool>(&self.0, f32::from),
-            _ => None,
-        }
-    }
-
-    /// The tensor as a constant, unless it has more than `most` values, or values of a type that states no
-    /// shapes.
-    fn constant(&self, most: usize) -> Option<Tensor> {
-        fn bytes<T: ort::value::PrimitiveTensorElementType + Copy, const N: usize>(
-            value: &DynValue,
-            most: usize,
-            bytes: impl Fn(T) -> [u8; N],
-        ) -> Option<(Vec<i64>, Vec<u8>)> {
-            let (shape, values) = value.try_extract_tensor::<T>().ok()?;
-            (values.len() <= most).then(|| (shape.to_vec(), values.iter().flat_map(|v| bytes(*v)).collect()))
-        }
-        let ValueType::Tensor { ty, .. } = self.0.dtype() else { return None };
-        let dtype = dtype(*ty);
-        let (shape, bytes) = match dtype {
-            DType::I64 => bytes(&self.0, most, i64::to_le_bytes),
-            DType::I32 => bytes(&self.0, most, i32::to_le_bytes),
-            DType::F32 => bytes(&self.0, most, f32::to_le_bytes),
-            DType::F64 => bytes(&self.0, most, f64::to_le_bytes),
-            DType::Bool => bytes(&self.0, most, |v: bool| [u8::from(v)]),
-            _ => None,
-        }?;
-        Some(Tensor { dtype, shape, bytes: bytes.into() })
-    }
-
-    fn ints(&self) -> Result<Vec<i64>> {
-        let (_, values) = self.0.try_extract_tensor::<i64>().map_err(fault("reading a result"))?;
-        Ok(values.to_vec())
-    }
-}
-
 impl Binding {
     /// Binds the input `name` to `place`.
     pub fn input(&mut self, name: &str, place: &BoundTensor) -> Result<()> {
@@ -449,167 +377,5 @@ impl Binding {
     }
 }
 
-impl BoundTensor {
-    /// Writes `values` to the start of the tensor and zeros to the rest. Errors: the tensor is not float32,
-    /// or there are too many values.
-    pub fn write(&mut self, values: &[f32]) -> Result<()> {
-        let mut write = || match self.on_host() {
-            true => fill(&mut self.tensor, values),
-            false => {
-                fill(self.staging()?, values)?;
-                self.staging.iter().try_for_each(|staging| staging.copy_into(&mut self.tensor))
-            }
-        };
-        write().map_err(fault("writing a tensor"))
-    }
-
-    /// The values, copied to the host where the tensor is on a device. Errors: the tensor is not float32.
-    pub fn read(&mut self) -> Result<&[f32]> {
-        self.values().map_err(fault("reading a tensor"))
-    }
-
-    fn values(&mut self) -> ort::Result<&[f32]> {
-        if !self.on_host() {
-            self.staging()?;
-            self.staging.iter_mut().try_for_each(|staging| self.tensor.copy_into(staging))?;
-        }
-        Ok(self.staging.as_ref().unwrap_or(&self.tensor).try_extract_tensor()?.1)
-    }
-
-    fn on_host(&self) -> bool {
-        self.tensor.memory_info().is_cpu_accessible()
-    }
-
-    /// The host buffer, allocated at the first use.
-    fn staging(&mut self) -> ort::Result<&mut DynTensor> {
-        let staging = match self.staging.take() {
-            Some(staging) => staging,
-            None => {
-                let shape = self.tensor.shape().to_vec();
-                DynTensor::new(&Allocator::default(), *self.tensor.data_type(), shape)?
-            }
-        };
-        Ok(self.staging.insert(staging))
-    }
-}
-
-fn fill(tensor: &mut DynTensor, values: &[f32]) -> ort::Result<()> {
-    let (shape, room) = tensor.try_extract_tensor_mut::<f32>()?;
-    let Some((first, rest)) = room.split_at_mut_checked(values.len()) else {
-        return Err(ort::Error::new(format!("{} values were given for the shape {shape:?}", values.len())));
-    };
-    first.copy_from_slice(values);
-    rest.fill(0.0);
-    Ok(())
-}
-
-/// The element types of tensors here, and in ONNX Runtime.
-const ELEMENTS: [(DType, TensorElementType); 13] = [
-    (DType::F32, TensorElementType::Float32),
-    (DType::F16, TensorElementType::Float16),
-    (DType::BF16, TensorElementType::Bfloat16),
-    (DType::F64, TensorElementType::Float64),
-    (DType::I64, TensorElementType::Int64),
-    (DType::I32, TensorElementType::Int32),
-    (DType::I16, TensorElementType::Int16),
-    (DType::I8, TensorElementType::Int8),
-    (DType::U64, TensorElementType::Uint64),
-    (DType::U32, TensorElementType::Uint32),
-    (DType::U16, TensorElementType::Uint16),
-    (DType::U8, TensorElementType::Uint8),
-    (DType::Bool, TensorElementType::Bool),
-];
-
-fn element_type(dtype: DType) -> ort::Result<TensorElementType> {
-    let known = ELEMENTS.iter().find(|(ours, _)| *ours == dtype).map(|(_, theirs)| *theirs);
-    known.ok_or_else(|| ort::Error::new(format!("no tensor can be made of {dtype:?}")))
-}
-
-fn dtype(ty: TensorElementType) -> DType {
-    ELEMENTS.iter().find(|(_, theirs)| *theirs == ty).map_or(DType::Other(0), |(ours, _)| *ours)
-}
-
 /// Nodes that messages name.
 pub const SHOWN: usize = 12;
-
-/// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]. They are the nodes after
-/// basic optimisation and before kernels are fused. ort doesn't wrap these functions.
-#[allow(unsafe_code)]
-fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<String>> {
-    use ort::{AsPointer, ortsys};
-    use std::ffi::{CStr, c_char};
-    use std::ptr::null;
-    /// # Safety
-    /// `from` is null, or points to a zero-terminated string that does not change during the call.
-    unsafe fn text(from: *const c_char) -> String {
-        if from.is_null() {
-            return String::new();
-        }
-        // SAFETY: `from` is not null; the caller guarantees the rest.
-        unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
-    }
-    // Everything that these calls return belongs to the session, which is borrowed throughout. Arrays, their
-    // elements and strings stay valid. Results are written to locals of the types that the C header declares.
-    let mut nodes = Vec::new();
-    let (mut groups, mut count) = (null(), 0);
-    // SAFETY: the session is alive; both results are locals.
-    ortsys![unsafe Session_GetEpGraphAssignmentInfo(session.ptr(), &mut groups, &mut count)?];
-    for group in 0..count {
-        // SAFETY: the call above succeeded, so `groups` points to `count` pointers, and `group` is below
-        // `count`.
-        let group = unsafe { *groups.add(group) };
-        let mut name = null();
-        // SAFETY: `group` belongs to the session; the result is a local.
-        ortsys![unsafe EpAssignedSubgraph_GetEpName(group, &mut name)?];
-        // SAFETY: the call above succeeded, so `name` is a string of the session.
-        if unsafe { text(name) } != provider {
-            continue;
-        }
-        let (mut members, mut count) = (null(), 0);
-        // SAFETY: `group` belongs to the session; both results are locals.
-        ortsys![unsafe EpAssignedSubgraph_GetNodes(group, &mut members, &mut count)?];
-        for member in 0..count {
-            // SAFETY: the call above succeeded, so `members` points to `count` pointers, and `member` is
-            // below `count`.
-            let member = unsafe { *members.add(member) };
-            let (mut op, mut name) = (null(), null());
-            // SAFETY: `member` is one of the session's nodes; the result is a local.
-            ortsys![unsafe EpAssignedNode_GetOperatorType(member, &mut op)?];
-            // SAFETY: as above.
-            ortsys![unsafe EpAssignedNode_GetName(member, &mut name)?];
-            // SAFETY: both calls succeeded, so both are strings of the session.
-            nodes.push(match unsafe { (text(op), text(name)) } {
-                (op, name) if name.is_empty() => op,
-                (op, name) => format!("{op} ({name})"),
-            });
-        }
-    }
-    Ok(nodes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use onnx_grad::graph::Node;
-
-    /// Without a GPU every node runs on the CPU. The check for nodes that CUDA left out reads the same
-    /// record.
-    #[test]
-    fn nodes_are_told_by_provider() {
-        if load(None, None).is_err() {
-            println!("skipped: no ONNX Runtime here; `cargo xtask setup` fetches it");
-            return;
-        }
-        let value = |name: &str| Value::new(name, DType::F32, &[2]);
-        let mut nodes = vec![Node::new("Neg", &["x"], "y"), Node::new("Relu", &["y"], "z")];
-        nodes[0].name = "first".into();
-        let mut graph = Graph::new(nodes, [].into());
-        (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("z")]);
-        let cpu = Options { provider: Provider::Cpu, threads: 1 };
-        let b = builder(cpu, Optimise::All, 2).unwrap().with_config_entry(ASSIGNMENT, "1").ok().unwrap();
-        let session = Session::commit(&graph, Provider::Cpu, b).unwrap();
-        let found = nodes_of(&session.pieces[0], "CPUExecutionProvider").unwrap();
-        assert!(found.iter().any(|n| n == "Neg (first)") && found.len() == 2, "{found:?}");
-        assert!(nodes_of(&session.pieces[0], "CUDAExecutionProvider").unwrap().is_empty());
-    }
-}

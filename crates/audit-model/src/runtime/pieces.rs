@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, HashMap};
 /// Nodes up to which a graph stays whole. Vision models have some hundreds or thousands, and their gradients
 /// two or three times as many.
 const WHOLE: usize = 8000;
-/// Nodes of a piece.
 const PIECE: usize = 2000;
 
 /// Where a graph is cut; the default is that of a graph that is whole.
@@ -129,12 +128,10 @@ impl Cuts {
         self.readers.contains_key(name)
     }
 
-    /// The pieces that read `name`.
     pub fn readers(&self, name: &str) -> Vec<usize> {
         if self.count == 0 { vec![0] } else { self.readers.get(name).cloned().unwrap_or_default() }
     }
 
-    /// The piece that makes `name`.
     pub fn maker(&self, name: &str) -> usize {
         self.makers.get(name).copied().unwrap_or(0)
     }

@@ -9,13 +9,10 @@ pub struct Surroundings {
     pub program: Option<PathBuf>,
     /// The active conda environment (CONDA_PREFIX).
     pub conda: Option<PathBuf>,
-    /// Folders of the system's loader.
     pub system: Vec<PathBuf>,
 }
 
-/// A kind of folder that is searched.
 pub struct SearchPath {
-    /// Name in errors.
     pub name: &'static str,
     /// Folders to search, for the surroundings of this process.
     pub folders: fn(&Surroundings) -> Vec<PathBuf>,

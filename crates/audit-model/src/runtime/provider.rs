@@ -39,6 +39,14 @@ impl Provider {
             Provider::Cuda(_) => Processor::Gpu,
         }
     }
+
+    /// The name without a device's number.
+    pub fn name(self) -> &'static str {
+        match self {
+            Provider::Cpu => "cpu",
+            Provider::Cuda(_) => "cuda",
+        }
+    }
 }
 
 impl FromStr for Provider {
@@ -54,16 +62,6 @@ impl FromStr for Provider {
                 ))
             }),
             _ => Err(Error::usage("expected cpu, cuda or cuda:N")),
-        }
-    }
-}
-
-impl Provider {
-    /// The name without a device's number.
-    pub fn name(self) -> &'static str {
-        match self {
-            Provider::Cpu => "cpu",
-            Provider::Cuda(_) => "cuda",
         }
     }
 }

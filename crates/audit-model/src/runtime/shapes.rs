@@ -120,19 +120,23 @@ pub fn infer_statically(graph: &Graph) -> Result<Types> {
 fn all_scalars(graph: &Graph, values: &[String]) -> Result<bool> {
     let mut probe = graph.clone();
     probe.outputs.clear();
-    for name in values {
-        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
-        probe.outputs.push(untyped(&shape_of(name)));
-    }
+    ask_shapes(&mut probe, values);
     probe.prune();
-    let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
-        .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;
-    Ok(session.output_types().iter().all(|(.., shape)| shape[..] == [0]))
+    Ok(without_weights(&probe)?.output_types().iter().all(|(.., shape)| shape[..] == [0]))
 }
 
-/// The name of the shape of a value.
-fn shape_of(name: &str) -> String {
-    format!("audit/shape-of/{name}")
+/// Adds the shapes of these values to a graph's outputs. Returns their names.
+fn ask_shapes(graph: &mut Graph, values: &[String]) -> Vec<String> {
+    let names: Vec<String> = values.iter().map(|name| format!("audit/shape-of/{name}")).collect();
+    graph.nodes.extend(values.iter().zip(&names).map(|(of, name)| Node::new("Shape", &[of], name)));
+    graph.outputs.extend(names.iter().map(|name| untyped(name)));
+    names
+}
+
+/// A session that tells types: without the weights, unless its kernels take none but constant ones.
+fn without_weights(graph: &Graph) -> Result<Session> {
+    let hollow = Session::new(&hollow(graph), CPU, Optimise::Off);
+    hollow.or_else(|_| Session::new(graph, CPU, Optimise::Off))
 }
 
 /// Whether inference is known to get shapes of the graph wrong. In ceil_mode, it counts pooling windows that
@@ -149,10 +153,7 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
     for input in &graph.inputs {
         types.insert(input.name.clone(), (input.dtype, fixed_shape(input)?));
     }
-    let probe = exposed(graph);
-    // Some kernels take none but constant weights.
-    let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
-        .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;
+    let session = without_weights(&exposed(graph))?;
     let doubtful = infers_wrong(graph);
     let mut open = Vec::new();
     for (name, dtype, shape) in session.output_types() {
@@ -162,7 +163,7 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
         }
         types.insert(name, (dtype, shape));
     }
-    drop((session, probe));
+    drop(session);
     for node in &graph.nodes {
         node.check_shapes(|name| types.get(name).map(|(_, shape)| shape.as_slice())).map_err(Error::model)?;
     }
@@ -174,10 +175,7 @@ fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
 fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
     // All values together would fill the memory. This run keeps only the outputs and the open shapes.
     let mut probe = graph.clone();
-    for name in open {
-        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
-        probe.outputs.push(untyped(&shape_of(name)));
-    }
+    let shapes = ask_shapes(&mut probe, open);
     let mut session = Session::new(&probe, CPU, Optimise::Off)?;
     let zeros: Vec<(String, Vec<i64>, Vec<f32>)> = graph
         .inputs
@@ -189,7 +187,6 @@ fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
         })
         .collect();
     let feed: Vec<(&str, Input)> = zeros.iter().map(|(n, s, v)| (n.as_str(), Input::Host(s, v))).collect();
-    let shapes: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
     let outputs = graph.outputs.iter().map(|o| o.name.as_str());
     let wanted: Vec<&str> = shapes.iter().map(String::as_str).chain(outputs).collect();
     let ran = session.run(&feed, &wanted)?;

@@ -236,10 +236,10 @@ fn row(report: &Report, a: &Attack) -> Markup {
     let term = Term::find(&a.code);
     // The position from 0, the attacker's goal, to 100, the opposite end.
     let place = |v: f64| term.map_or(v, |t| t.standing(v)).clamp(0.0, 100.0);
-    // A term without a meaningful value before the attack starts at the attacker's worst value.
+    // The line of a term without a meaningful value before the attack starts at the attacker's worst value.
     let before = a.before.or_else(|| a.after.and(term).map(Term::untouched));
     let found = numbers(report, a);
-    let (shown_before, shown_after) = (found.number(before), found.cell());
+    let (shown_before, shown_after) = (found.number(a.before), found.cell());
     let AttackRow { after: measured, interval, resistance, .. } = found;
     html! {
         tr {

@@ -34,7 +34,11 @@ for (const picture of document.querySelectorAll('.example img')) {
   };
   [picture.tabIndex, picture.role] = [0, 'button'];
   picture.addEventListener('click', open);
-  picture.addEventListener('keydown', e => { if (e.key === 'Enter') open(); });
+  picture.addEventListener('keydown', e => {
+    if (e.key !== 'Enter' && e.key !== ' ') return;
+    e.preventDefault();
+    open();
+  });
 }
 // What is folded is printed too.
 addEventListener('beforeprint', () => document.querySelectorAll('details').forEach(d => { d.open = true; }));

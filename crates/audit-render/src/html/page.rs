@@ -1,6 +1,7 @@
 //! The layout that all HTML pages share.
 
 use crate::view::{Grid, capital};
+use audit_base::visible::is_obeyed;
 use audit_report::record::{Data, ModelRecord};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -49,8 +50,8 @@ fn complete(eyebrow: &str, name: &str, lead: &str, sections: &str, script: Optio
             }
         }
     };
-    // File names may contain control characters, which HTML does not allow.
-    let sound = |c: char| if c.is_control() && c != '\n' && c != '\t' { ' ' } else { c };
+    // File names may contain control characters, which HTML does not allow, and such as turn the text around.
+    let sound = |c: char| if is_obeyed(c) && c != '\n' && c != '\t' { ' ' } else { c };
     page.into_string().chars().map(sound).collect::<String>().into_bytes()
 }
 

@@ -29,9 +29,9 @@ pub(super) fn section(report: &Report) -> Markup {
 /// The result in a sentence.
 fn summary(search: &StrongSummary) -> String {
     format!(
-        "Of {} queries that are correct without an attack, {} fail under attack; {} image steps.",
-        search.trials,
+        "Of the queries that are correct without an attack, {} of {} fail under attack; {} image steps.",
         search.broken(),
+        search.trials,
         search.steps()
     )
 }

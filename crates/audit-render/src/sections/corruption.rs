@@ -4,6 +4,7 @@ use super::{Content, Medium, Section};
 use crate::html::examples::image;
 use crate::html::page::{section, table};
 use crate::view::{Grid, capital};
+use audit_gallery::corruption::STRENGTHS;
 use audit_report::record::{CorruptedPictures, CorruptionRow, Corruptions, Report, SameEps, size};
 use maud::{Markup, html};
 
@@ -95,7 +96,11 @@ fn by_strength(report: &Report, found: &Corruptions, intervals: bool) -> Grid {
         };
         let eps_of = |eps: Option<f64>| eps.map_or("more".into(), |eps| size(norm, eps, 2));
         let value = |value: f64| ((value * 1000.0).round() / 1000.0).to_string();
-        let each = |cell: &dyn Fn(&CorruptionRow) -> String| group.iter().map(cell).collect::<Vec<_>>();
+        // A report of another version may lack a strength.
+        let each = |cell: &dyn Fn(&CorruptionRow) -> String| -> Vec<String> {
+            let at = |strength: usize| group.iter().find(|row| row.strength == strength);
+            (1..=STRENGTHS).map(|strength| at(strength).map_or(String::new(), cell)).collect()
+        };
         add(&group[0].corruption, "parameter", each(&|row| value(row.value)));
         add("", "R@1", each(&|row| share(row.r1, row.r1_interval)));
         add("", "mAP", each(&|row| share(row.map, row.map_interval)));

@@ -44,9 +44,10 @@ fn content(report: &Report, _: Medium) -> Content {
         report.suite.threshold.map_or("threshold not stated".into(), |stated| stated.to_string()),
     );
     let clean = format!(
-        "without an attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; \
-         intervals resample these as if no two shared an image",
+        "without an attack: FAR {:.3} %{}, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; \
+         intervals treat these as if no two shared an image",
         found.far,
+        within(found.far_interval, 3),
         found.tar,
         within(found.tar_interval, 1),
         found.eer,

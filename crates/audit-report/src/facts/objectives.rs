@@ -241,14 +241,7 @@ pub const FOA_MANY_KEPT: Facts = Facts {
     ..FOA_MANY
 };
 
-const FOA_BASE: Facts = Facts {
-    code: "",
-    about: "",
-    terms: &[],
-    measured: &measures::ORDER,
-    drawn: Drawn::FromNeighbours,
-    ..USUAL
-};
+const FOA_BASE: Facts = Facts { measured: &measures::ORDER, drawn: Drawn::FromNeighbours, ..USUAL };
 
 pub const NN: Facts = Facts {
     code: "NN",

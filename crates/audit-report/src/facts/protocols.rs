@@ -83,7 +83,7 @@ pub fn size(key: &str, text: &Spanned<String>) -> Result<f32> {
 /// Parses a change of a pixel: "8/255" or "0.031", above 0 and at most 1.
 pub fn parse_fraction(text: &str) -> Result<f32> {
     let bounds = "above 0 and at most 1, because pixels lie in [0, 1]";
-    number(text).filter(|v| *v > 0.0 && *v <= 1.0).map(|v| v as f32).ok_or_else(|| {
+    number(text).filter(|v| *v <= 1.0).map(|v| v as f32).filter(|v| *v > 0.0).ok_or_else(|| {
         let levels = text.trim().parse::<u8>().ok().filter(|levels| *levels > 1);
         let meant = levels.map_or(String::new(), |levels| format!(". Did you mean {levels}/255?"));
         Error::usage(format!("`{text}`: expected a fraction like 8/255 or a decimal, {bounds}{meant}"))
@@ -118,4 +118,20 @@ pub fn fraction(file: &str, key: &str, text: &Spanned<String>, norm: &Norm) -> R
 /// The place of a value: file and line.
 pub fn at<T>(file: &str, value: &Spanned<T>) -> String {
     format!("{file}, line {}", value.referenced.line())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{LINF, NORMS};
+
+    /// A size is above 0 as the number that attacks compute with, float32.
+    #[test]
+    fn sizes_that_float32_rounds_to_zero_are_none() {
+        for norm in NORMS {
+            assert!(parse_size("1e-60", norm).is_err(), "{}", norm.name);
+        }
+        assert_eq!(parse_size("8/255", &LINF).unwrap(), (8.0f64 / 255.0) as f32);
+        assert!(parse_size("1.00000001", &LINF).is_err());
+    }
 }

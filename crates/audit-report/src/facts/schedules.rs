@@ -68,22 +68,20 @@ pub const FGSM: Schedule =
 pub const APGD: Schedule = Schedule {
     name: "adaptive",
     words: |steps, _| format!("{steps} adaptive steps"),
-    needs_gradient: true,
     takes_alpha: false,
+    ..PGD
 };
 
 pub const COSINE: Schedule = Schedule {
     name: "cosine",
     words: |steps, alpha| format!("{steps} steps that shrink from α {alpha:.5} to 0"),
-    needs_gradient: true,
-    takes_alpha: true,
+    ..PGD
 };
 
 pub const MOMENTUM: Schedule = Schedule {
     name: "momentum",
     words: |steps, alpha| format!("{steps} steps with momentum that shrink from α {alpha:.5}"),
-    needs_gradient: true,
-    takes_alpha: true,
+    ..PGD
 };
 
 pub const RANDOM: Schedule = Schedule {
@@ -95,20 +93,16 @@ pub const RANDOM: Schedule = Schedule {
 
 pub const RANDOM_8_BIT: Schedule = Schedule { name: "random, 8 bits", ..RANDOM };
 
-pub const NES: Schedule = Schedule {
-    name: "nes",
-    words: |steps, _| format!("gradients estimated from {steps} images"),
-    needs_gradient: false,
-    takes_alpha: false,
-};
+pub const NES: Schedule =
+    Schedule { name: "nes", words: |steps, _| format!("gradients estimated from {steps} images"), ..RANDOM };
 
 pub const POPULATION_NES: Schedule = Schedule {
     name: "population",
     words: |steps, alpha| {
         format!("α {alpha:.5}, {} moves, each estimated from {POPULATION} images", steps / POPULATION)
     },
-    needs_gradient: false,
     takes_alpha: true,
+    ..RANDOM
 };
 
 pub const BISECTION: Schedule = Schedule {
@@ -116,27 +110,19 @@ pub const BISECTION: Schedule = Schedule {
     words: |steps, _| {
         format!("bisection over ε, {BISECTION_ROUNDS} rounds of {} steps", bisection_steps(steps))
     },
-    needs_gradient: true,
-    takes_alpha: false,
+    ..APGD
 };
 
 pub const CW: Schedule = Schedule {
     name: "cw",
     words: |steps, _| format!("Carlini & Wagner: {} iterations for each constant", cw_steps(steps)),
-    needs_gradient: true,
-    takes_alpha: false,
+    ..APGD
 };
 
-pub const FMN: Schedule = Schedule {
-    name: "fmn",
-    words: |steps, _| format!("FMN, {steps} steps"),
-    needs_gradient: true,
-    takes_alpha: false,
-};
+pub const FMN: Schedule = Schedule { name: "fmn", words: |steps, _| format!("FMN, {steps} steps"), ..APGD };
 
 pub const GREY_LEVELS: Schedule = Schedule {
     name: "momentum, 8 bits",
     words: |steps, _| format!("{steps} steps with momentum, rounded to grey levels"),
-    needs_gradient: true,
-    takes_alpha: false,
+    ..APGD
 };

@@ -1,6 +1,7 @@
-//! Terms: the measures of attacks. [`TERMS`] is the only place that defines them; scores, gates, comparisons,
-//! checks and every report format read it.
+//! Terms: the measures of attacks. This is the only place that defines them; scores, gates, comparisons,
+//! checks and every report format read them by [`Term::all`].
 
+use crate::facts::FACTS;
 use crate::record::{Form, Measures, Outcome, ScoreName, source};
 
 /// A measure of an attack's result, before and after.
@@ -77,60 +78,6 @@ pub enum Averaging {
     Means,
 }
 
-/// Every term, in the order of reports.
-pub static TERMS: &[Term] = &[
-    CA_RAISE,
-    CA_LOWER,
-    QA_RAISE,
-    QA_LOWER,
-    TMA,
-    ES_D,
-    ES_R,
-    LTM,
-    GTM,
-    GTT,
-    R1,
-    TOP1,
-    SPQA_RAISE_KEPT,
-    SPQA_RAISE,
-    SPQA_LOWER_KEPT,
-    SPQA_LOWER,
-    FOA2,
-    FOA5_TOP,
-    FOA5,
-    FOA10_TOP,
-    FOA10,
-    FOA25_TOP,
-    FOA25,
-    SPFOA2_KEPT,
-    SPFOA2,
-    SPFOA5_KEPT,
-    SPFOA5_TOP,
-    SPFOA5,
-    SPFOA10_KEPT,
-    SPFOA10_TOP,
-    SPFOA10,
-    SPFOA25_KEPT,
-    SPFOA25_TOP,
-    SPFOA25,
-    NN,
-    ANCHOR,
-    MIN,
-    TARGETED_MIN,
-    ALIGNMENT,
-    UNIFORMITY,
-    TRIPLET,
-    HUB_SAMPLE,
-    HUB_10,
-    HUB_1,
-    UAP_D,
-    UAP_R,
-    DODGE,
-    IMPERSONATE,
-    EVADE,
-    COLLIDE,
-];
-
 const RANK: Term = Term {
     recall: false,
     name: "",
@@ -174,7 +121,6 @@ pub const QA_RAISE: Term = Term { name: "QA+", label: QUERY, ..RAISED };
 pub const QA_LOWER: Term = Term { name: "QA-", label: QUERY, ..LOWERED };
 /// The cosine between the query's embedding and its target's.
 pub const TMA: Term = Term {
-    recall: false,
     name: "TMA",
     label: "cosine to target",
     unit: Unit::Plain,
@@ -182,39 +128,25 @@ pub const TMA: Term = Term {
     goal: Goal::Highest,
     digits: 3,
     read: |o, _| Some((Some(o.before.cosine?), o.after.cosine?)),
-    held_out: None,
     ers: Some(|after| 100.0 * (1.0 - after)),
-    divided: false,
-    way: false,
     resistance: None,
     weights: [0, 0],
     source: source::TARGETED_MISMATCH,
+    ..RANK
 };
 /// The shift of the embedding. The published form measures it one step before the end.
 pub const ES_D: Term = Term {
-    recall: false,
     name: "ES:D",
     label: "embedding shift",
-    unit: Unit::Plain,
     range: [0.0, 2.0],
-    goal: Goal::Highest,
-    digits: 3,
-    read: |o, form| {
-        Some((
-            None,
-            match form {
-                Form::Published => o.shift_before_last,
-                Form::Corrected => o.shift,
-            },
-        ))
+    read: |o, form| match form {
+        Form::Published => Some((None, o.shift_before_last)),
+        Form::Corrected => Some((None, o.shift)),
     },
-    held_out: None,
     ers: Some(|after| 100.0 * (1.0 - after / 2.0)),
-    divided: false,
     way: true,
-    resistance: None,
-    weights: [0, 0],
     source: source::DEEP_RANKING,
+    ..TMA
 };
 /// R@1 after ES.
 pub const ES_R: Term = Term { name: "ES:R", ..RECALL };
@@ -452,9 +384,14 @@ const CANDIDATE: &str = "candidate's rank, %";
 const QUERY: &str = "rank for the query, %";
 
 impl Term {
+    /// Every term, in the order of reports: those of the objectives.
+    pub fn all() -> impl Iterator<Item = &'static Term> + Clone {
+        FACTS.iter().flat_map(|objective| objective.terms)
+    }
+
     /// The term called `name`. Case matters.
     pub fn find(name: &str) -> Option<&'static Term> {
-        TERMS.iter().find(|t| t.name == name)
+        Term::all().find(|t| t.name == name)
     }
 
     /// The weight of the term in a score.
@@ -534,7 +471,7 @@ impl Term {
 
 /// The terms that a score averages.
 pub fn terms_of(score: ScoreName) -> impl Iterator<Item = &'static Term> + Clone {
-    TERMS.iter().filter(move |term| term.weight(score) > 0)
+    Term::all().filter(move |term| term.weight(score) > 0)
 }
 
 audit_base::known_by_name!(Term);
@@ -542,19 +479,10 @@ audit_base::known_by_name!(Term);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::FACTS;
-
-    /// Gates and tables would not know an objective's term that is missing here.
-    #[test]
-    fn the_terms_of_objectives_are_those_of_the_table_in_its_order() {
-        let judged: Vec<&str> = FACTS.iter().flat_map(|o| o.terms).map(|t| t.name).collect();
-        let known: Vec<&str> = TERMS.iter().map(|t| t.name).collect();
-        assert_eq!(judged, known);
-    }
 
     #[test]
     fn standing_and_success_run_the_other_way() {
-        for term in TERMS {
+        for term in Term::all() {
             let goal = if term.lower_is_better() { term.range[1] } else { term.range[0] };
             assert_eq!(term.standing(goal), 0.0, "{}", term.name);
             assert_eq!(term.success(term.target(101.0), 101.0), 100.0, "{}", term.name);

@@ -10,7 +10,7 @@
 use super::division::{DIVISIONS, Division, LEAST, divided};
 use super::quantity::Quantity;
 use super::survivors::{attacked, survivors};
-use crate::facts::{FACTS, Facts, R1};
+use crate::facts::{FACTS, R1};
 use crate::record::{Breakdown, BreakdownRow, Outcome, Report};
 
 /// The code of the attack behind a number that is a share of queries.
@@ -31,12 +31,12 @@ fn queries_of<'r>(share: &Quantity, report: &'r Report) -> Vec<(&'r str, bool, b
         let left = survivors(&report.outcomes).into_iter();
         return left.zip(before).map(|((query, right), before)| (query, before, right)).collect();
     };
-    let judged = |o: &&Outcome| Facts::find(&o.attack).is_ok_and(|of| of.judged_by(term));
+    let judged: Vec<&str> = FACTS.iter().filter(|of| of.judged_by(term)).map(|of| of.code).collect();
     let read = |o: &'r Outcome| {
         let (before, after) = (term.read)(o, report.suite.form)?;
         Some((o.query.as_str(), before == Some(1.0), after == 1.0))
     };
-    report.outcomes.iter().filter(judged).filter_map(read).collect()
+    report.outcomes.iter().filter(|o| judged.contains(&o.attack.as_str())).filter_map(read).collect()
 }
 
 /// Classes or groups by the share of their correct queries that an attack makes fail.

@@ -24,36 +24,18 @@ fn same_images(base: &Report, candidate: &Report) -> bool {
     base.data.sha256 == candidate.data.sha256 && roles(base) == roles(candidate)
 }
 
-/// A number of each query, in both reports.
-pub(super) struct PerQuery {
-    pairs: Vec<[f64; 2]>,
-}
-
-impl PerQuery {
-    /// The values of the queries that a number is the mean of; `None` if the reports are on other images, or
-    /// a report has no results of these queries.
-    pub fn of(metric: &Quantity, base: &Report, candidate: &Report) -> Option<PerQuery> {
-        if base.data.sha256 != candidate.data.sha256 {
-            return None;
+/// The values, in both reports, of the queries that a number is the mean of; `None` if the reports are on
+/// other images or queries, or a report has no results of these queries.
+pub(super) fn per_query(metric: &Quantity, base: &Report, candidate: &Report) -> Option<Vec<[f64; 2]>> {
+    if base.data.sha256 != candidate.data.sha256 {
+        return None;
+    }
+    match metric.follows() {
+        Follows::Clean(Clean::First(of_first)) => every_query(of_first, base, candidate),
+        Follows::Corruptions(_, values) => {
+            same_queries(&corrupted(values, base)?, &corrupted(values, candidate)?)
         }
-        let pairs = match metric.follows() {
-            Follows::Clean(Clean::First(of_first)) => every_query(of_first, base, candidate)?,
-            Follows::Corruptions(_, values) => {
-                common(&corrupted(values, base)?, &corrupted(values, candidate)?)
-            }
-            Follows::Clean(Clean::Ranking | Clean::Together) | Follows::Outcomes(..) => return None,
-        };
-        Some(PerQuery { pairs })
-    }
-
-    /// Number of queries.
-    pub fn queries(&self) -> usize {
-        self.pairs.len()
-    }
-
-    /// The 95 % interval of the difference of the means, in per cent.
-    pub fn interval(&self, seed: u64) -> Option<(f64, f64)> {
-        paired(&self.pairs, seed)
+        Follows::Clean(Clean::Ranking | Clean::Together) | Follows::Outcomes(..) => None,
     }
 }
 
@@ -82,9 +64,10 @@ fn corrupted(values: &OfCorrupted, report: &Report) -> Option<BTreeMap<String, f
     (!all.is_empty()).then(|| all.into_iter().map(|(id, (sum, n))| (id, sum / n as f64)).collect())
 }
 
-/// The values of the queries that both have.
-fn common(base: &BTreeMap<String, f64>, candidate: &BTreeMap<String, f64>) -> Vec<[f64; 2]> {
-    base.iter().filter_map(|(id, a)| Some([*a, *candidate.get(id)?])).collect()
+/// The values of both, if they have the same queries. The difference of means over others isn't paired.
+fn same_queries(base: &BTreeMap<String, f64>, candidate: &BTreeMap<String, f64>) -> Option<Vec<[f64; 2]>> {
+    let pairs = || base.values().zip(candidate.values()).map(|(a, b)| [*a, *b]).collect();
+    base.keys().eq(candidate.keys()).then(pairs)
 }
 
 /// Number of values from which the mean of a resample is approximately normal.

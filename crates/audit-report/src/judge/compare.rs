@@ -34,8 +34,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
     let mut found = Vec::new();
     if a.data.sha256 != b.data.sha256 {
         let brief = |r: &Report| {
-            let hash: String = r.data.sha256.chars().take(8).collect();
-            format!("{} ({} images, sha256 {hash}…)", r.data.source, r.data.images)
+            format!("{} ({} images, sha256 {:.8}…)", r.data.source, r.data.images, r.data.sha256)
         };
         found.push(format!("data: {} and {}", brief(a), brief(b)));
     } else if a.data.gallery > 0 && b.data.gallery > 0 {
@@ -160,18 +159,18 @@ pub(super) fn of_both(a: &Report, b: &Report) -> Vec<String> {
 /// The model that the attacks were made on.
 fn made_on(suite: &SuiteRecord) -> String {
     suite.surrogate.as_ref().map_or("the audited model".into(), |s| {
-        format!("another model ({}, sha256 {}…)", s.path, s.sha256.chars().take(8).collect::<String>())
+        format!("another model ({}, sha256 {:.8}…)", s.path, s.sha256)
     })
 }
 
 /// What attacks aimed at instead of images.
 fn foreign(report: &Report) -> String {
-    report.targets.as_ref().map_or("none".into(), |t| {
-        format!("{} of {} (sha256 {}…)", t.count, t.path, t.sha256.chars().take(8).collect::<String>())
-    })
+    report
+        .targets
+        .as_ref()
+        .map_or("none".into(), |t| format!("{} of {} (sha256 {:.8}…)", t.count, t.path, t.sha256))
 }
 
-/// The trials of a report, for comparison.
 struct Trials {
     /// Queries by attack, including those that could not be attacked, because that may depend on the model.
     queries: BTreeMap<String, BTreeSet<String>>,

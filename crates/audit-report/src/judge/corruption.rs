@@ -2,7 +2,7 @@
 //! queries.
 
 use super::score::{RESAMPLES, interval};
-use super::share::{counts, wilson};
+use super::share::{wilson, with_width};
 use super::smallest::norm;
 use crate::facts::MIN;
 use crate::record::{Corrupted, CorruptionRow, Corruptions, Report, SameEps, unless_few};
@@ -23,6 +23,7 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
     // Fewer than 10 queries have no interval of the ε with the same cost.
     let norms = Norms::of(report, &ids).filter(|_| unless_few(ids.len(), Some(())).is_some());
     let weights = resampled(ids.len(), report.seed);
+    let within = |mean: f64, resampled| unless_few(ids.len(), with_width(mean / 100.0, ids.len(), resampled));
     let (_, any) = found.first()?;
     let input = &report.model.preprocessing;
     let side = input.height.max(input.width);
@@ -43,16 +44,13 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
                 r1: r1.value,
                 r1_interval: unless_few(ids.len(), Some(wilson(right, ids.len()))),
                 map: map.value,
-                map_interval: unless_few(ids.len(), interval(map.resampled.clone())),
+                map_interval: within(map.value, interval(map.resampled.clone())),
                 same_eps: norms.as_ref().map(|norms| norms.same_eps(&wrong, &weights)),
             };
             Row { row, r1, map }
         })
         .collect();
-    let (mean_r1, spread) = mean_of(&all, |row| &row.r1);
-    // The bootstrap has no width if all queries agree in all rows.
-    let agreed = counts(mean_r1 / 100.0).map(|right| wilson(ids.len() * usize::from(right), ids.len()));
-    let mean_r1_interval = agreed.or(spread);
+    let (mean_r1, mean_r1_interval) = mean_of(&all, |row| &row.r1);
     let (mean_map, mean_map_interval) = mean_of(&all, |row| &row.map);
     let clean =
         |of: &dyn Fn(&Corrupted) -> f64| 100.0 * any.iter().map(|q| of(q)).sum::<f64>() / ids.len() as f64;
@@ -61,9 +59,9 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
         clean_r1: clean(&|q| f64::from(q.first[0])),
         clean_map: clean(&|q| q.ap[0]),
         mean_r1,
-        mean_r1_interval: unless_few(ids.len(), mean_r1_interval),
+        mean_r1_interval: within(mean_r1, mean_r1_interval),
         mean_map,
-        mean_map_interval: unless_few(ids.len(), mean_map_interval),
+        mean_map_interval: within(mean_map, mean_map_interval),
         rows: all.into_iter().map(|row| row.row).collect(),
     })
 }

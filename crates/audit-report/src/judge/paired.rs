@@ -1,6 +1,6 @@
 //! Two reports resampled query by query, and their differences with paired intervals.
 
-use super::clean::{self, PerQuery};
+use super::clean;
 use super::quantity::{Follows, Quantity};
 use super::row::Difference;
 use super::score::{self, Resampled};
@@ -50,8 +50,8 @@ impl<'r> PairedReports<'r> {
     /// The interval of a difference of `queries` queries, and the number of queries behind the interval.
     fn interval(&self, metric: &Quantity, queries: usize) -> (Option<(f64, f64)>, usize) {
         if !metric.attacked() {
-            let found = PerQuery::of(metric, self.base, self.candidate);
-            return found.map_or((None, 0), |found| (found.interval(self.base.seed), found.queries()));
+            let pairs = clean::per_query(metric, self.base, self.candidate);
+            return pairs.map_or((None, 0), |pairs| (clean::paired(&pairs, self.base.seed), pairs.len()));
         }
         let Some((a, b)) = &self.resampled else { return (None, 0) };
         if let Some(shares) = self.shares(metric) {

@@ -4,7 +4,7 @@
 use crate::facts::term::{ES_R, Term, terms_of};
 use crate::facts::{NORMS, Schedule, schedules};
 use crate::judge::quantity::{ARS_TABLE, ERS, Quantity};
-use crate::judge::row::{DASH, Row, State};
+use crate::judge::row::{DASH, Row, State, alarm};
 use crate::judge::strong;
 use crate::record::{Form, Metric, Precision, Report, ScoreName, Space};
 use audit_base::{Error, Result};
@@ -82,8 +82,8 @@ pub struct Beside {
     pub protocol: String,
     /// The reports of the same protocol.
     pub same_protocol: Vec<String>,
-    /// For each other report, the differences from the protocol; and for each score that is withheld, or that
-    /// the strong search refutes, why.
+    /// For each other report, the differences from the protocol; for each that is not to be trusted, that it
+    /// isn't; and for each score that is withheld, or that the strong search refutes, why.
     pub cautions: Vec<String>,
     /// The tables of ERS and of ARS that contain a number of a report.
     pub tables: Vec<PaperTable>,
@@ -182,6 +182,7 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
             false => cautions
                 .push(format!("{name} is of another protocol than the papers': {}", differs.join("; "))),
         }
+        cautions.extend(alarm(&report).map(|alarm| format!("{name}: {alarm}")));
         for score in [ARS_TABLE, ERS] {
             let row = score.row(&report);
             if row.state != State::NotMeasured
@@ -284,7 +285,6 @@ fn printed() -> Result<Vec<Printed>> {
     serde_json::from_str(ROWS).map_err(|e| Error::internal(format!("published rows: {e}")))
 }
 
-/// A row of the user's report.
 fn own_row(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
     let rows: Vec<Row> = columns.iter().map(|(_, quantity)| quantity.row(report)).collect();
     let cells = rows.iter().map(|row| row.value).collect();
@@ -292,7 +292,6 @@ fn own_row(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
     PaperRow { name: report.model_name().into(), source: file.into(), table: None, own: true, cells, shown }
 }
 
-/// A published row.
 fn published_row(printed: &Printed, columns: &[Column]) -> PaperRow {
     let cells = columns.iter().map(|(name, _)| printed.value(name)).collect();
     let shown = columns.iter().map(|(name, _)| printed.values.get(name).map_or(DASH.into(), String::clone));

@@ -24,6 +24,9 @@ use std::collections::BTreeMap;
 pub(super) const LISTED: &str =
     "`audit gate --help` says how metrics are named, and `numbers` in a JSON report lists those that it has";
 
+/// What Python and tables put before the names of numbers on clean images.
+const CLEAN_PREFIX: &str = "clean_";
+
 /// A number that reports can have. Two are equal if they are the same row.
 pub struct Quantity {
     /// Such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
@@ -151,7 +154,10 @@ impl Quantity {
     /// Python and tables call it, is `benign.r1`. Errors (exit code 2): no quantity has this name.
     pub fn find(name: &str) -> Result<&'static Quantity> {
         let plain = name.trim().replace('\u{2212}', "-");
-        let plain = plain.strip_prefix("clean_").map_or(plain.clone(), |of| format!("benign.{of}"));
+        let plain = match plain.split_at_checked(CLEAN_PREFIX.len()) {
+            Some((start, of)) if start.eq_ignore_ascii_case(CLEAN_PREFIX) => format!("benign.{of}"),
+            _ => plain,
+        };
         if let Some(rung) = Rungs::named(&plain) {
             return rung;
         }

@@ -1,7 +1,7 @@
 //! The saved form of a number, before the decision whether to show it.
 
 use crate::facts::term::{Term, terms_of};
-use crate::record::{Attack, Eps50, FEW, Hub, Robust, ScoreName, Scores, Space, unless_few};
+use crate::record::{Attack, FEW, Hub, Robust, ScoreName, Scores, number_of_queries, unless_few};
 
 /// A saved number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,24 +33,9 @@ impl Reading {
         Some(Reading { withheld: score.withheld, ..Reading::new(score.value, score.interval, queries) })
     }
 
-    /// ARS from the ratio of means.
-    pub fn of_ratio(scores: &Scores, queries: usize) -> Option<Reading> {
-        let score = scores.ars.as_ref()?;
-        Some(Reading {
-            withheld: score.withheld,
-            ..Reading::new(score.table?, score.table_interval, queries)
-        })
-    }
-
     /// Robust R@1, or robust top-1.
     pub fn of_robust(robust: &Robust) -> Reading {
         Reading::new(robust.value, robust.interval, robust.queries)
-    }
-
-    /// ε50 of attacks in `space`. A file changes by whole grey levels.
-    pub fn of_eps50(of: &Eps50, space: Space) -> Reading {
-        let least = (space == Space::File).then_some(1.0);
-        Reading { most: Some(of.most), least, ..Reading::new(of.value, of.interval, of.queries) }
     }
 
     /// The mean of a term under attack; `None` if no trial could be run. `hub` are the queries that the
@@ -82,8 +67,7 @@ pub fn fewest(attacks: &[Attack], hub: Option<&Hub>, name: ScoreName) -> Option<
 
 /// The reason to withhold a number that rests on fewer than [`FEW`] queries.
 pub(super) fn on_few(queries: usize) -> Option<String> {
-    let noun = if queries == 1 { "query" } else { "queries" };
-    (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
+    (queries < FEW).then(|| format!("it rests on {}, fewer than {FEW}", number_of_queries(queries)))
 }
 
 /// Number of queries behind a resistance: those that an attack could make worse. Reports of older versions

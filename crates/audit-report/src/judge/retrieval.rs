@@ -3,7 +3,7 @@
 
 use crate::facts::FACTS;
 use crate::record::{Outcome, Retrieval, RetrievalMeans, RetrievalRow};
-use audit_gallery::space::benign::nmi;
+use audit_gallery::space::clustering::nmi;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A row for each attack that moves queries, in the order of reports. `classes` are the queries' classes by

@@ -293,21 +293,11 @@ mod tests {
             attack: attack.into(),
             query: format!("q{query}"),
             targets: vec!["t".into()],
-            start: 0,
-            steps: 32,
-            loss_first: 1.0,
-            loss_last: 0.5,
-            loss_best: 0.5,
-            late_fall: 0.0,
             shift: 0.8,
             shift_before_last: 0.6,
-            linf: 0.03,
-            size: None,
             before,
             after,
-            shared: None,
-            members: None,
-            enough: None,
+            ..Outcome::default()
         }
     }
 

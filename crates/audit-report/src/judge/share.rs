@@ -22,6 +22,14 @@ pub(super) fn counts(value: f64) -> Option<bool> {
     (value == 0.0 || value == 1.0).then_some(value == 1.0)
 }
 
+/// The interval, in per cent, of a mean of `n` values in [0, 1] from resamples. If all are 0 or all are 1,
+/// resamples have no width, and it is at least Wilson's.
+pub(super) fn with_width(mean: f64, n: usize, resampled: Option<(f64, f64)>) -> Option<(f64, f64)> {
+    let Some(all) = counts(mean) else { return resampled };
+    let (low, high) = wilson(n * usize::from(all), n);
+    resampled.map(|(least, most)| (least.min(low), most.max(high)))
+}
+
 /// The 95 % interval, in per cent, of the difference of two shares of the same queries. Of each pair, whether
 /// the query counts in the first share and in the second.
 pub(super) fn paired(pairs: &[[bool; 2]]) -> (f64, f64) {

@@ -5,7 +5,7 @@ use super::quantity::{Needs, Quantity, ROBUST};
 use super::share::wilson;
 use super::survivors::{attacked, survivors};
 use crate::facts::members::MemberFacts;
-use crate::facts::term::{TERMS, Term};
+use crate::facts::term::Term;
 use crate::facts::{FACTS, Facts, is_robust};
 use crate::record::{FEW, Found, MemberResult, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
 use std::collections::HashMap;
@@ -29,7 +29,6 @@ pub fn robust(report: &Report) -> Option<Robust> {
 
 /// Numbers of queries of the strong search.
 struct Counts {
-    /// Attacked queries.
     queries: usize,
     /// Those that are correct without an attack.
     clean: usize,
@@ -125,7 +124,7 @@ impl TermComparison {
             }
             (found.of > 0).then_some(found)
         };
-        TERMS.iter().filter(|term| term.recall).filter_map(beside).collect()
+        Term::all().filter(|term| term.recall).filter_map(beside).collect()
     }
 
     /// Whether the strong search broke more queries, by at least a tenth of enough of them.

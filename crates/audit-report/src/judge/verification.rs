@@ -3,7 +3,7 @@
 
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};
-use super::share::wilson;
+use super::share::{wilson, with_width};
 use crate::facts::{DODGE, Facts, IMPERSONATE};
 use crate::record::{
     Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
@@ -21,18 +21,11 @@ fn spread(
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
 }
 
-/// The 95 % intervals of TAR and of EER, in per cent. If all resamples agree, as they do if every pair is
-/// decided correctly, the bootstrap has no width: then Wilson's interval of the share takes its place, for EER
-/// the mean of those of both kinds of pairs.
-fn intervals(found: &Accuracy, resamples: &[Accuracy], counts: [usize; 2]) -> [Option<(f64, f64)>; 2] {
-    let share = |share: f64, n: usize| wilson((share * n as f64).round() as usize, n);
-    let [genuine, impostor] = counts.map(|n| share(found.eer, n));
-    let eer = (0.5 * (genuine.0 + impostor.0), 0.5 * (genuine.1 + impostor.1));
-    let of = |number: fn(&Accuracy) -> f64, alike: (f64, f64)| {
-        let resampled = spread(counts, resamples, |a| 100.0 * number(a));
-        resampled.map(|(low, high)| if low == high { alike } else { (low, high) })
-    };
-    [of(|a| a.tar, share(found.tar, counts[0])), of(|a| a.eer, eer)]
+/// The 95 % interval of an EER in [0, 1]. An EER lies between both error rates at any distance: if there are
+/// no errors, the rate of the kind of pair of which there are fewer bounds it, and so if all are errors.
+fn of_eer(eer: f64, [genuine, impostor]: [usize; 2], resamples: &[Accuracy]) -> Option<(f64, f64)> {
+    let resampled = spread([genuine, impostor], resamples, |a| 100.0 * a.eer);
+    with_width(eer, genuine.min(impostor), resampled)
 }
 
 /// Verification of a gallery's pairs without an attack, at the false accept rate of `acceptance` or at
@@ -55,7 +48,16 @@ pub fn clean(
     let resamples = distances.resample(at, RESAMPLES, seed);
     let counts = distances.counts();
     let [genuine, impostor] = counts;
-    let [tar_interval, eer_interval] = intervals(&found, &resamples, counts);
+    // At a stated threshold these are shares of independent decisions; a false accept rate sets the threshold
+    // anew in each resample.
+    let stated = |share: f64, n: usize| {
+        let hits = (share * n as f64).round() as usize;
+        unless_few(n, Some(wilson(hits, n)))
+    };
+    let (far_interval, tar_interval) = match at {
+        At::Threshold(_) => (stated(found.far, impostor), stated(found.tar, genuine)),
+        At::Far(_) => (None, with_width(found.tar, genuine, spread(counts, &resamples, |a| 100.0 * a.tar))),
+    };
     Some(Verification {
         threshold,
         threshold_interval: matches!(at, At::Far(_))
@@ -65,10 +67,11 @@ pub fn clean(
         genuine,
         impostor,
         far: 100.0 * found.far,
+        far_interval,
         tar: 100.0 * found.tar,
         tar_interval,
         eer: 100.0 * found.eer,
-        eer_interval,
+        eer_interval: of_eer(found.eer, counts, &resamples),
         folds: of_folds(folds(gallery, pairs)),
         attacked: Vec::new(),
         groups: Vec::new(),
@@ -111,13 +114,12 @@ fn attacked_pairs(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u6
         let [genuine, impostor] = pairs.counts();
         let attacks = [(dodged, &DODGE), (impersonated, &IMPERSONATE)];
         let resamples = pairs.resample(at, RESAMPLES, seed);
-        let [_, eer_interval] = intervals(&found, &resamples, [genuine, impostor]);
         Some(AttackedPairs {
             attacks: attacks.iter().filter(|(made, _)| *made).map(|(_, o)| o.code.to_string()).collect(),
             genuine,
             impostor,
             eer: 100.0 * found.eer,
-            eer_interval,
+            eer_interval: of_eer(found.eer, [genuine, impostor], &resamples),
             tar: far.filter(|far| pairs.resolves(*far)).map(|_| 100.0 * found.tar),
         })
     };
@@ -148,23 +150,4 @@ fn groups(outcomes: &[Outcome], group_of: &BTreeMap<String, BTreeMap<String, Str
         }
     };
     found.into_iter().map(row).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// 38 genuine and 262 impostor pairs, all decided correctly, are no proof that no pair is decided wrongly.
-    #[test]
-    fn pairs_that_all_agree_have_intervals_with_a_width() {
-        let pairs = Distances::new(vec![0.1; 38], vec![0.9; 262]);
-        let at = At::Threshold(0.5);
-        let found = pairs.accuracy(at).unwrap();
-        assert_eq!((found.tar, found.eer), (1.0, 0.0));
-        let of = |counts| intervals(&found, &pairs.resample(at, RESAMPLES, 0), counts);
-        let [tar, eer] = of(pairs.counts()).map(Option::unwrap);
-        assert!((tar.0 - 90.8).abs() < 0.05 && tar.1 == 100.0, "{tar:?}");
-        assert!(eer.0 == 0.0 && (eer.1 - 5.3).abs() < 0.05, "{eer:?}");
-        assert_eq!(of([9, 262]), [None, None], "below ten pairs there is none");
-    }
 }

@@ -28,12 +28,6 @@ impl Protocol {
     }
 }
 
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// Which image an attack changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -51,12 +45,6 @@ impl Choice for Space {
         (Space::Input, "input", "The model's input, after resize and crop"),
         (Space::File, "file", "The image file at its own size; the changed file is measured"),
     ];
-}
-
-impl fmt::Display for Space {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// The precision that attack steps compute in.
@@ -77,11 +65,7 @@ impl Choice for Precision {
     ];
 }
 
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+audit_base::shown_by_name!(Protocol, Space, Precision);
 
 /// A score that a suite can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

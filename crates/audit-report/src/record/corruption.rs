@@ -31,7 +31,7 @@ pub struct Corruptions {
     pub mean_r1_interval: Option<(f64, f64)>,
     /// The mean of mAP over all rows.
     pub mean_map: f64,
-    /// 95 % interval of `mean_map`, by bootstrap over queries.
+    /// 95 % interval of `mean_map`, by bootstrap over queries; at least Wilson's if it is 0 or 100.
     pub mean_map_interval: Option<(f64, f64)>,
     /// A row for each corruption and strength.
     pub rows: Vec<CorruptionRow>,
@@ -52,7 +52,7 @@ pub struct CorruptionRow {
     pub r1_interval: Option<(f64, f64)>,
     /// Mean average precision.
     pub map: f64,
-    /// 95 % interval of `map`, by bootstrap over queries.
+    /// 95 % interval of `map`, by bootstrap over queries; at least Wilson's if it is 0 or 100.
     pub map_interval: Option<(f64, f64)>,
     /// The ε of attacks with the same cost; absent if the suite doesn't look for the smallest perturbations.
     #[serde(default, skip_serializing_if = "Option::is_none")]

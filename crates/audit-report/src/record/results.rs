@@ -52,6 +52,11 @@ impl Attack {
 /// more or less changes it by more than ten points.
 pub const FEW: usize = 10;
 
+/// A number of queries in words: `1 query`, `12 queries`.
+pub fn number_of_queries(queries: usize) -> String {
+    format!("{queries} {}", if queries == 1 { "query" } else { "queries" })
+}
+
 /// The 95 % interval of a number of `queries` queries; `None` for fewer than [`FEW`].
 pub fn unless_few<T>(queries: usize, interval: Option<T>) -> Option<T> {
     interval.filter(|_| queries >= FEW)
@@ -318,7 +323,10 @@ pub struct MemberRow {
 impl Robust {
     /// The number of correct queries, without an attack and under attack.
     pub fn correct(&self) -> [usize; 2] {
-        [self.clean, self.value].map(|share| (share * self.queries as f64 / 100.0).round() as usize)
+        let count = |share: f64| (share * self.queries as f64 / 100.0).round() as usize;
+        // A report that somebody wrote may have more under attack.
+        let clean = count(self.clean);
+        [clean, count(self.value).min(clean)]
     }
 }
 

@@ -54,14 +54,7 @@ impl Form {
     }
 }
 
-impl fmt::Display for Form {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Form::Published => "published",
-            Form::Corrected => "corrected",
-        })
-    }
-}
+audit_base::shown_by_name!(Form);
 
 /// The measures of one state, clean or attacked. Those that the objective does not use are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

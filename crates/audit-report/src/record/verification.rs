@@ -68,8 +68,8 @@ impl fmt::Display for Acceptance {
 
 impl Acceptance {
     /// The largest distance of an accepted pair in a metric, if it is stated. Of embeddings of length 1 a
-    /// cosine c is the Euclidean distance √(2 − 2c). Error (exit code 2): a cosine for a metric of embeddings
-    /// that have any length.
+    /// cosine c is the Euclidean distance √(2 − 2c). Errors (exit code 2): a cosine for a metric of
+    /// embeddings that have any length; a distance that no two embeddings of length 1 have.
     pub fn distance(self, metric: Metric) -> Result<Option<f64>> {
         match (self, metric) {
             (Acceptance::Far(_), _) => Ok(None),
@@ -78,6 +78,10 @@ impl Acceptance {
             (Acceptance::Cosine(_), Metric::Euclidean) => Err(Error::usage(format!(
                 "threshold {self}: under the metric euclidean embeddings have any length, and their distance doesn't follow from a \
                  cosine. State euclidean=…, or --metric cosine"
+            ))),
+            (Acceptance::Euclidean(d), _) if metric.normalizes() && d > 2.0 => Err(Error::usage(format!(
+                "threshold {self}: under the metric {metric} embeddings have length 1 and are at most 2 apart, so that every pair \
+                 would be accepted. State a smaller distance, or --metric euclidean"
             ))),
             (Acceptance::Euclidean(d), Metric::Cosine) => Ok(Some(d * d / 2.0)),
             (Acceptance::Euclidean(d), _) => Ok(Some(d)),
@@ -104,17 +108,21 @@ pub struct Verification {
     pub impostor: usize,
     /// Share of the impostor pairs that are accepted without an attack.
     pub far: f64,
+    /// 95 % interval of `far` (Wilson) at a stated threshold; absent if the threshold follows from a false
+    /// accept rate, and below 10 impostor pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_interval: Option<(f64, f64)>,
     /// Share of the genuine pairs that are accepted without an attack: TAR at this FAR.
     pub tar: f64,
-    /// 95 % interval of `tar`, by bootstrap over pairs; a threshold from a false accept rate is computed anew
-    /// in each resample. Wilson's interval if all resamples agree.
+    /// 95 % interval of `tar`: Wilson's at a stated threshold, otherwise by bootstrap over pairs, with a
+    /// threshold from the false accept rate in each resample. At least Wilson's if all or none are accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tar_interval: Option<(f64, f64)>,
     /// The equal error rate without an attack: the mean of FAR and of the share of genuine pairs that are
     /// refused, at the distance where they differ least.
     pub eer: f64,
-    /// 95 % interval of `eer`, by bootstrap over pairs. If all resamples agree, the mean of Wilson's intervals
-    /// for both kinds of pairs.
+    /// 95 % interval of `eer`, by bootstrap over pairs. If it is 0 or 100, at least Wilson's for the kind of
+    /// pair of which there are fewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eer_interval: Option<(f64, f64)>,
     /// Accuracy without an attack by the folds of the list; absent if it names none.
@@ -154,8 +162,7 @@ pub struct AttackedPairs {
     pub impostor: usize,
     /// The equal error rate of these pairs.
     pub eer: f64,
-    /// 95 % interval of `eer`, by bootstrap over pairs. If all resamples agree, the mean of Wilson's intervals
-    /// for both kinds of pairs.
+    /// 95 % interval of `eer`, as that of all pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eer_interval: Option<(f64, f64)>,
     /// Share of the genuine pairs that are accepted at the threshold that has the requested false accept rate

@@ -7,7 +7,7 @@ fn losses_and_their_gradients_are_those_of_pytorch_metric_learning() {
     let golden = golden();
     let [a, p, n] = golden.triplets.clone();
     let triplets = Triplets { a, p, n };
-    // The other losses are in tests/knobs.rs.
+    // The other losses are in knobs.rs.
     for (name, case) in &golden.losses {
         let loss = Loss::find(name).unwrap();
         let e = leaf(&tensor(&golden.embeddings));

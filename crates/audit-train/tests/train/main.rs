@@ -1,9 +1,16 @@
 //! Compares the trainer with PyTorch, torchvision and pytorch-metric-learning (tests/golden/train.json, made
-//! by research/golden/golden_train.py), with ONNX Runtime, and with itself: killed and resumed, collapsed,
-//! misused.
+//! by research/golden/golden_train.py), with the papers, with ONNX Runtime, and with itself: killed and
+//! resumed, collapsed, misused. One binary, because linking libtorch takes long.
 
+mod again;
+mod batch;
+mod documentation;
+#[cfg(unix)]
+mod harden;
+mod knobs;
 mod losses;
 mod nets;
+mod papers;
 mod photographs;
 mod refused;
 mod runs;
@@ -177,12 +184,18 @@ fn runtime_folder() -> Option<PathBuf> {
     (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
 }
 
-/// A folder, and in it a small set of generated characters in class folders.
+/// A small set of generated characters in class folders, in a folder of this one.
+fn characters(folder: &Path, classes: usize) -> String {
+    let path = folder.join(format!("images{classes}"));
+    Dataset::generated(5, classes, 8).export(&path, &Preparation::new(1, 28, 28)).unwrap();
+    path.display().to_string()
+}
+
+/// A folder with [`characters`].
 fn stage(classes: usize) -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(format!("images{classes}"));
-    Dataset::generated(5, classes, 8).export(&path, &Preparation::new(1, 28, 28)).unwrap();
-    (folder, path.display().to_string())
+    let path = characters(folder.path(), classes);
+    (folder, path)
 }
 
 /// `audit-train` with this command line, one thread and no progress.
@@ -207,4 +220,15 @@ fn log(path: &Path) -> Vec<LogLine> {
 fn rows(path: &Path) -> Vec<audit_train::monitor::EpochRow> {
     let row = |line| if let LogLine::Epoch(row) = line { Some(row) } else { None };
     log(path).into_iter().filter_map(row).collect()
+}
+
+/// Puts another state into a checkpoint.
+fn restate(path: &Path, change: impl FnOnce(&mut RunState)) {
+    let saved = checkpoint::load(path).unwrap();
+    let mut net = Net::new(Backbone::find("c2f1").unwrap(), saved.settings.dim, 0, Device::Cpu);
+    saved.fill(&mut net, path).unwrap();
+    let adam = saved.adam(&net, saved.settings.weight_decay, path).unwrap();
+    let mut state = saved.state.clone();
+    change(&mut state);
+    checkpoint::save(path, &saved.settings, &state, &net, &adam).unwrap();
 }

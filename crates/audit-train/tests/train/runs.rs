@@ -201,17 +201,6 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
     }
 }
 
-/// Puts another state into a checkpoint.
-fn restate(path: &Path, change: impl FnOnce(&mut RunState)) {
-    let saved = checkpoint::load(path).unwrap();
-    let mut net = Net::new(Backbone::find("c2f1").unwrap(), saved.settings.dim, 0, Device::Cpu);
-    saved.fill(&mut net, path).unwrap();
-    let adam = saved.adam(&net, saved.settings.weight_decay, path).unwrap();
-    let mut state = saved.state.clone();
-    change(&mut state);
-    checkpoint::save(path, &saved.settings, &state, &net, &adam).unwrap();
-}
-
 #[test]
 fn an_epoch_with_a_sign_of_collapse_is_saved_and_the_state_before_it_kept_apart() {
     let (folder, data) = stage(10);
@@ -383,21 +372,17 @@ fn an_epoch_whose_ers_fails_is_saved_and_a_collapse_reported() {
     );
     assert_eq!(e.exit, Exit::Internal, "{e}");
     let path = out.with_extension("checkpoint");
-    let saved = checkpoint::load(&path).unwrap();
+    let (saved, before) = (checkpoint::load(&path).unwrap(), std::fs::read(&path).unwrap());
     let found = rows(&out.with_extension("jsonl"));
     assert_eq!(found.iter().map(|r| (r.epoch, r.ers)).collect::<Vec<_>>(), [(0, None), (1, None)]);
     assert_eq!(saved.state.step, found[1].step);
     // Compared with such a distance at the start, the next epoch is a collapse.
-    let mut net = Net::new(Backbone::find("c2f1").unwrap(), saved.settings.dim, 0, Device::Cpu);
-    saved.fill(&mut net, &path).unwrap();
-    let adam = saved.adam(&net, saved.settings.weight_decay, &path).unwrap();
-    let state = RunState { first_distance: 1e6, ..saved.state.clone() };
-    checkpoint::save(&path, &saved.settings, &state, &net, &adam).unwrap();
+    restate(&path, |state| state.first_distance = 1e6);
     let e = train(&format!("{words} --ers-every 1 --resume")).unwrap_err();
     assert!(e.message.contains("collapsed by epoch 2") && e.exit == Exit::Untrusted, "{e}");
     assert!(rows(&out.with_extension("jsonl")).last().unwrap().collapsed);
     // The run continues without ERS.
-    checkpoint::save(&path, &saved.settings, &saved.state, &net, &adam).unwrap();
+    std::fs::write(&path, before).unwrap();
     train(&format!("{words} --resume")).unwrap();
     assert_eq!(rows(&out.with_extension("jsonl")).len(), 4);
 }

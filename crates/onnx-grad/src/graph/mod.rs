@@ -178,6 +178,11 @@ impl Node {
             ..Default::default()
         }
     }
+    /// Moves the node to another operator set.
+    pub fn in_domain(mut self, domain: &str) -> Self {
+        self.domain = domain.into();
+        self
+    }
     /// Adds an attribute.
     pub fn with(mut self, name: &str, value: impl Into<Attr>) -> Self {
         self.attrs.insert(name.into(), value.into());

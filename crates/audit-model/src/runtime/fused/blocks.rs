@@ -22,8 +22,7 @@ pub(super) fn width() -> Result<usize> {
     }
     // Value 1 is channel 0 at place 1: in blocks it follows the channels of the first block at place 0.
     const SHAPE: [i64; 4] = [1, 64, 1, 2];
-    let mut node = Node::new("ReorderInput", &["x"], "y");
-    node.domain = BLOCKED.into();
+    let node = Node::new("ReorderInput", &["x"], "y").in_domain(BLOCKED);
     let mut graph = Graph::new(vec![node], [].into());
     graph.opsets.insert(BLOCKED.into(), 1);
     graph.inputs = vec![Value::new("x", DType::F32, &SHAPE)];
@@ -85,7 +84,6 @@ pub(super) fn is_sum_over_places(node: &Node, graph: &Graph, types: &Types) -> b
 struct Move {
     /// The node as it is then.
     node: Node,
-    /// The type of its result.
     result_type: (DType, Vec<i64>),
     /// An operand that has to be brought into blocks.
     outside: Option<String>,
@@ -271,7 +269,5 @@ fn as_moved(
 
 /// ONNX Runtime's change of layout between blocks and channels first.
 fn reorder_node(op: &str, from: &str, to: &str) -> Node {
-    let mut node = Node::new(op, &[from], to).with("channels_last", 0i64);
-    node.domain = BLOCKED.into();
-    node
+    Node::new(op, &[from], to).with("channels_last", 0i64).in_domain(BLOCKED)
 }

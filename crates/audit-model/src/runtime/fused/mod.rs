@@ -30,7 +30,6 @@ const LEAST: i64 = 16_384;
 /// Smallest H·W for which a chain in the usual layout has operands of one value for each channel: it goes
 /// channel by channel.
 const LEAST_PLACES: i64 = 512;
-/// Most operators of a chain.
 const MOST_OPERATORS: usize = 12;
 
 /// The index in [`OPERATORS`] of a node's operator.
@@ -258,6 +257,7 @@ fn chain(nodes: &[&Node], typed: &Typed, width: usize) -> Option<Node> {
     };
     let inputs: Vec<&str> = full.iter().chain(&channelwise).copied().collect();
     let mut node = Node::new(CHAIN, &inputs, &last.outputs[0])
+        .in_domain(DOMAIN)
         .with("full", full.len() as i64)
         .with("numbers", numbers.iter().map(|(_, value)| *value).chain([0.0]).collect::<Vec<f32>>())
         .with("steps", codes)
@@ -266,7 +266,6 @@ fn chain(nodes: &[&Node], typed: &Typed, width: usize) -> Option<Node> {
     if let Some(sum) = sum {
         node = node.with("summand", place(whole)?).with("channels", sum.int("channels", 0));
     }
-    node.domain = DOMAIN.into();
     node.name = last.name.clone();
     Some(node)
 }

@@ -131,7 +131,6 @@ struct Steps {
     sum: Option<Sum>,
 }
 
-/// One operator of a chain.
 struct Step {
     apply: Apply,
     attrs: [f32; 2],

@@ -34,10 +34,8 @@ pub(super) fn moved(
         && node.ints("pads").is_none_or(|pads| pads.iter().all(|pad| *pad == 0));
     let (dtype, shape) = types.get(twin).filter(|_| spreads)?;
     let result_type = (*dtype, vec![n, shape[1], out[2], out[3]]);
-    let mut new =
-        Node::new(SPREAD, &[twin], "").with("strides", strides.to_vec()).with("width", width as i64);
-    new.domain = DOMAIN.into();
-    Some((new, result_type))
+    let new = Node::new(SPREAD, &[twin], "").with("strides", strides.to_vec()).with("width", width as i64);
+    Some((new.in_domain(DOMAIN), result_type))
 }
 
 /// The operator on tensors in blocks.

@@ -43,10 +43,8 @@ pub(super) fn join(graph: &mut Graph, types: &Types) {
             continue;
         }
         let swish = graph.nodes[product].outputs[0].as_str();
-        let mut fused = Node::new("QuickGelu", &[x], swish).with("alpha", 1.0f32);
-        fused.domain = MICROSOFT.into();
-        let mut back = Node::new(SIGMOID_OF_SWISH, &[swish, x], sigmoid);
-        back.domain = DOMAIN.into();
+        let fused = Node::new("QuickGelu", &[x], swish).with("alpha", 1.0f32).in_domain(MICROSOFT);
+        let back = Node::new(SIGMOID_OF_SWISH, &[swish, x], sigmoid).in_domain(DOMAIN);
         made.insert(i, [fused, back]);
         products.insert(product);
     }

@@ -141,8 +141,7 @@ fn chains_equal_their_operators_to_the_last_bit() {
 }
 
 fn reorder(op: &str, from: &str, to: &str) -> Node {
-    let mut node = Node::new(op, &[from], to);
-    node.domain = crate::shaped::BLOCKED.into();
+    let node = Node::new(op, &[from], to).in_domain(crate::shaped::BLOCKED);
     if op == "ReorderOutput" { node.with("channels", SHAPE[1]) } else { node }
 }
 
@@ -227,9 +226,8 @@ fn channels_that_fill_no_block_are_not_spread() {
     }
     let a = vec![1.0; SHAPE.iter().product::<i64>() as usize];
     let spread = |width: i64| {
-        let mut node = Node::new("Spread", &["a"], "y").with("strides", vec![2i64, 3]);
-        node = node.with("width", width);
-        node.domain = DOMAIN.into();
+        let node = Node::new("Spread", &["a"], "y").with("strides", vec![2i64, 3]).with("width", width);
+        let node = node.in_domain(DOMAIN);
         let mut graph = graph(vec![node], &["y"]);
         graph.opsets.insert(DOMAIN.into(), 1);
         let options = Options { provider: Provider::Cpu, threads: 1 };

@@ -27,7 +27,8 @@ pub(super) fn unmeasured(
         row.state.text(),
         base.number()
     );
-    GateCheck { baseline, baseline_above: base.is_above(), ..lone(row.quantity, level, limit, None, text) }
+    let check = gate_check(row.quantity, GateCheckKind::Drop, limit, None, Answer::Undecided, level, text);
+    GateCheck { baseline, baseline_above: base.is_above(), ..check }
 }
 
 /// The check of a watched number that the report has and the baseline lacks: a warning.
@@ -38,25 +39,33 @@ pub(super) fn uncompared(metric: &'static Quantity, report: &Report) -> GateChec
         row.number(),
         eps_note(&row)
     );
-    let check = lone(metric, Level::Warn, metric.tolerance, metric.value(report), text);
+    let (kind, answer, found) = (GateCheckKind::Drop, Answer::Undecided, metric.value(report));
+    let check = gate_check(metric, kind, metric.tolerance, found, answer, Level::Warn, text);
     GateCheck { interval: row.interval, withheld: row.state == State::Withheld, ..check }
 }
 
-/// The check of a drop if only one of the two reports has the number.
-fn lone(metric: &Quantity, level: Level, limit: f64, found: Option<f64>, text: String) -> GateCheck {
-    let result = Answer::Undecided.at(level);
+/// A check without an interval and without a baseline.
+fn gate_check(
+    metric: &Quantity,
+    kind: GateCheckKind,
+    limit: f64,
+    found: Option<f64>,
+    answer: Answer,
+    level: Level,
+    text: String,
+) -> GateCheck {
     GateCheck {
         metric: metric.name.into(),
-        kind: GateCheckKind::Drop,
+        kind,
         limit,
         found,
         interval: None,
         withheld: false,
-        undecided: true,
+        undecided: kind == GateCheckKind::Drop && answer == Answer::Undecided,
         baseline: None,
         baseline_above: false,
         change_interval: None,
-        result,
+        result: answer.at(level),
         text,
     }
 }
@@ -64,7 +73,6 @@ fn lone(metric: &Quantity, level: Level, limit: f64, found: Option<f64>, text: S
 /// What a check found.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
-    /// The bound is met.
     Met,
     /// It is not met, which chance may explain.
     Chance,
@@ -203,20 +211,8 @@ impl CheckedNumber {
     }
 
     fn check(&self, kind: GateCheckKind, limit: f64, answer: Answer, text: String) -> GateCheck {
-        GateCheck {
-            metric: self.row.quantity.name.into(),
-            kind,
-            limit,
-            found: Some(self.found),
-            interval: self.row.interval,
-            withheld: false,
-            undecided: kind == GateCheckKind::Drop && answer == Answer::Undecided,
-            baseline: None,
-            baseline_above: false,
-            change_interval: None,
-            result: answer.at(self.level),
-            text,
-        }
+        let check = gate_check(self.row.quantity, kind, limit, Some(self.found), answer, self.level, text);
+        GateCheck { interval: self.row.interval, ..check }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rows: scores, retrieval on clean images, and those that are made of the tables of terms and corruptions.
 
 use super::{Clean, Follows, InReplicate, Needs, OfFirst, Quantity, Read, breakdown};
-use crate::facts::term::{TERMS, Term};
+use crate::facts::term::Term;
 use crate::facts::{Facts, is_robust_term};
 use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::ladder;
@@ -11,7 +11,7 @@ use crate::judge::share::{counts, wilson};
 use crate::judge::survivors::survivors;
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
-    Attack, Benign, Corrupted, CorruptionRow, Corruptions, Hub, Report, ScoreName, reason, source,
+    Attack, Benign, Corrupted, CorruptionRow, Corruptions, Hub, Report, ScoreName, Space, reason, source,
 };
 use audit_gallery::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use audit_gallery::space::benign::CMC;
@@ -78,7 +78,9 @@ pub(super) static SCORES: [Quantity; 7] = [
         needs: Needs::Ladder,
         read: &|report| {
             let of = report.scores.robust()?.ladder.as_ref()?.eps50.as_ref()?;
-            Some(Reading::of_eps50(of, report.suite.space))
+            // A file changes by whole grey levels.
+            let least = (report.suite.space == Space::File).then_some(1.0);
+            Some(Reading { most: Some(of.most), least, ..Reading::new(of.value, of.interval, of.queries) })
         },
         follows: Follows::Outcomes(&ladder::eps50_in, None),
         ..ROBUST_SCORE
@@ -94,7 +96,11 @@ pub(super) static SCORES: [Quantity; 7] = [
         name: "ars.table",
         needs: Needs::Score(ScoreName::Ars),
         as_published: true,
-        read: &|report| Reading::of_ratio(&report.scores, fewest(report, ScoreName::Ars)),
+        read: &|report| {
+            let (score, queries) = (report.scores.ars.as_ref()?, fewest(report, ScoreName::Ars));
+            let found = Reading::new(score.table?, score.table_interval, queries);
+            Some(Reading { withheld: score.withheld, ..found })
+        },
         follows: Follows::Outcomes(&|_, replicate| replicate.ars_table, None),
         ..SCORE
     },
@@ -147,11 +153,11 @@ pub(super) static CLEAN: [Quantity; 9] = [
 ];
 
 /// The means of terms under attack, in their order.
-pub(super) static ATTACKED: LazyLock<Vec<Quantity>> = LazyLock::new(|| TERMS.iter().map(attacked).collect());
+pub(super) static ATTACKED: LazyLock<Vec<Quantity>> = LazyLock::new(|| Term::all().map(attacked).collect());
 
 /// Every row, in the order of reports. Rows of terms and corruptions are made from their tables.
 pub(super) static ALL: LazyLock<Vec<&'static Quantity>> = LazyLock::new(|| {
-    let resisted = || TERMS.iter().filter(|term| term.resistance.is_some());
+    let resisted = || Term::all().filter(|term| term.resistance.is_some());
     let worst = DIVISIONS.iter().flat_map(|by| Quantity::divided().map(move |whole| worst(whole, by)));
     // The curve's first point is R@1, which is already a row.
     let cmc = CMC[1..].iter().map(|&k| cmc(k));
@@ -312,7 +318,6 @@ struct Finds {
     mean: fn(&Corruptions) -> Spread,
 }
 
-/// A value and its interval.
 pub(super) type Spread = (f64, Option<(f64, f64)>);
 
 static FINDS: [Finds; 2] = [
@@ -381,7 +386,6 @@ fn row<'r>(report: &'r Report, term: &Term) -> Option<&'r Attack> {
     report.attacks.iter().find(|a| a.code == term.name)
 }
 
-/// A score.
 fn score(report: &Report, name: ScoreName) -> Option<Reading> {
     Reading::of_score(&report.scores, name, fewest(report, name))
 }

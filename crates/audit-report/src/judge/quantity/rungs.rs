@@ -19,7 +19,6 @@ pub(super) struct Rungs {
     prefix: &'static str,
     /// The number at the largest ε.
     pub(super) of: fn() -> &'static Quantity,
-    /// Whether it is about files.
     pub(super) as_file: bool,
     read: fn(&Rung) -> Option<Spread>,
     /// The size from which a query fails.

@@ -1,10 +1,12 @@
 use super::*;
-use crate::facts::term::TERMS;
 
 #[test]
 fn names_are_found_as_people_write_them() {
     for name in ["ARS", "attack.es:r", "attack.CA\u{2212}.resistance", " benign.r1"] {
         Quantity::find(name).unwrap();
+    }
+    for name in ["clean_r1", "Clean_R1", "CLEAN_R1"] {
+        assert_eq!(Quantity::find(name).unwrap(), CLEAN_R1);
     }
     let error = Quantity::find("attack.ESR").unwrap_err();
     assert_eq!(error.exit, audit_base::Exit::Usage);
@@ -21,7 +23,7 @@ fn names_are_found_as_people_write_them() {
 /// Gates and comparisons know every term of the table.
 #[test]
 fn every_term_has_its_quantities() {
-    for term in TERMS {
+    for term in Term::all() {
         let named = |ending: &str| Quantity::find(&format!("attack.{}{ending}", term.name)).is_ok();
         let resisted = term.resistance.is_some();
         assert!(named("") && [".resistance", ".table"].map(named) == [resisted; 2], "{}", term.name);
@@ -30,7 +32,7 @@ fn every_term_has_its_quantities() {
     }
     let names: Vec<&str> = Quantity::all().map(|q| q.name).collect();
     let each = |t: &Term| 1 + 2 * usize::from(t.resistance.is_some()) + 2 * usize::from(t.divided);
-    let count = TERMS.iter().map(each).sum::<usize>();
+    let count = Term::all().map(each).sum::<usize>();
     assert_eq!(names.iter().filter(|name| name.starts_with("attack.")).count(), count);
 }
 

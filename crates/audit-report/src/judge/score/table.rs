@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 /// queries.
 const HELD_OUT: u64 = 1 << 32;
 
-/// The trials of one term.
 pub(super) struct Column<'o> {
     pub(super) term: &'static Term,
     /// The factor from a value to the unit of [`crate::record::Attack`].
@@ -176,7 +175,6 @@ pub(super) struct Table<'o> {
     surviving_parts: [Parts; DIVISIONS.len()],
     /// The queries whose ε* is known, in the order of ε*.
     pub(super) stars: Vec<(usize, Star)>,
-    /// Number of distinct queries.
     pub(super) queries: usize,
     metric: Metric,
     /// Number of the queries that trials are measured on, if there are many for one trial; otherwise 0.
@@ -251,7 +249,6 @@ impl<'o> Table<'o> {
         }
     }
 
-    /// The columns of `terms`.
     pub(super) fn columns_of<'t>(
         &'t self,
         terms: impl Iterator<Item = &'static Term> + Clone + 't,
