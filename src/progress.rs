@@ -146,6 +146,9 @@ impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Position { attack, step, steps, queries, broken, of } = self;
         match steps {
+            0 if broken == of => {
+                write!(f, "{attack} {broken}/{of} queries broken, strong search for smaller changes")
+            }
             0 => write!(f, "{attack} {broken}/{of} queries broken, strong search"),
             _ => write!(f, "{attack} {queries}/{of} queries, step {step}/{steps}"),
         }

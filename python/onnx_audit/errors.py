@@ -95,13 +95,16 @@ BY_EXIT_CODE: dict[int, type[AuditError]] = {kind.exit_code: kind for kind in _C
 #: The program's error for a flag that no command has, and the most similar flag.
 _UNKNOWN = re.compile(r"unexpected argument '--([\w-]+)' found(?:\s+tip: [\w ]+: '--([\w-]+)')?")
 
+#: The program's error for a flag of another tool, and the flag of the same meaning.
+_ELSEWHERE = re.compile(r"unknown flag --([\w-]+); use --([\w-]+)")
+
 
 def error(exit_code: int, message: str, report: Any = None) -> AuditError:
     """Returns the exception for an exit code; a plain ``AuditError`` for other codes, such as those of signals.
 
     An unknown flag is called by the name of its argument.
     """
-    unknown = _UNKNOWN.search(message)
+    unknown = _UNKNOWN.search(message) or _ELSEWHERE.search(message)
     if unknown is not None:
         name, near = (flag and flag.replace("-", "_") for flag in unknown.groups())
         hint = f"Did you mean {near}?" if near else "`audit --help` lists the flags"

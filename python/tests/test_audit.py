@@ -246,6 +246,7 @@ def test_checks_that_did_not_run_are_named(plain: Path, images: Path):
         ({"model": "nowhere.onnx"}, onnx_audit.UsageError, "nowhere.onnx"),
         ({"suite": "arss"}, onnx_audit.UsageError, "did you mean `ars`"),
         ({"max_querys": 3}, onnx_audit.UsageError, "Did you mean max_queries"),
+        ({"epsilon": 0.03}, onnx_audit.UsageError, r"^epsilon is no argument .* Did you mean eps\?"),
         ({"model": "conftest.py"}, onnx_audit.ModelError, "conftest.py"),
         ({"data": "empty"}, onnx_audit.NothingToEvaluate, "empty"),
     ],

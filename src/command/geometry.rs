@@ -52,6 +52,12 @@ impl GeometryArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
         let request = begin(self.request()?, command);
         let found = geometry::run(&request).map_err(interrupt::with_next_step)?;
-        Ok((visible(&geometry::terminal(&found)).into_owned(), found.exit(request.allow_untrusted)))
+        let files: Vec<String> = self.reports.iter().map(|file| file.display().to_string()).collect();
+        let last = match files.is_empty() {
+            true => "-o geometry.html shows distances, triplets and a map of classes".to_string(),
+            false => format!("written: {}", files.join(", ")),
+        };
+        let text = format!("{}{last}\n", geometry::terminal(&found));
+        Ok((visible(&text).into_owned(), found.exit(request.allow_untrusted)))
     }
 }

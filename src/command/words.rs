@@ -52,14 +52,21 @@ pub fn with_fix(error: Error, words: &[OsString]) -> Error {
 }
 
 /// Flags of other tools, and the flags of `audit` with the same meaning.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 15] = [
     ("--epsilon", "--eps 8/255"),
-    ("--device", "--ep cuda"),
+    ("--iterations", "--steps N"),
+    ("--device", "--ep cuda or --ep cpu"),
     ("--gpu", "--ep cuda"),
     ("--dataset", "--data FOLDER"),
     ("--images", "--data FOLDER"),
     ("--attack", "--suite NAME; `audit suites` lists them"),
     ("--num-queries", "--max-queries N"),
+    ("--limit", "--max-queries N"),
+    ("--query", "--data FOLDER, with the folders query and gallery in it"),
+    ("--workers", "--threads N"),
+    ("--image-size", "--size N, or --resize N for the size before the crop"),
+    ("--json", "-o FILE.json"),
+    ("--html", "-o FILE.html"),
     ("--model", "the path of the model without a flag"),
 ];
 
@@ -153,8 +160,10 @@ fn unknown_flag(flag: &str, words: &[OsString]) -> Option<Error> {
     // A flag of audits that this command doesn't have.
     let (audit, name) = (Cli::command(), words.first()?.to_str()?);
     let command = audit.find_subcommand(name)?;
-    let known =
-        audit.get_arguments().any(|arg| arg.get_long().is_some_and(|long| flag == format!("--{long}")));
+    let known = audit.get_arguments().any(|arg| {
+        let short = arg.get_short().is_some_and(|short| flag == format!("-{short}"));
+        short || arg.get_long().is_some_and(|long| flag == format!("--{long}"))
+    });
     known.then(|| {
         let name = command.get_name();
         Error::usage(format!("audit {name} doesn't have {flag}, a flag of `audit MODEL`. Leave it out; `audit {name} --help` lists its flags"))
@@ -190,7 +199,17 @@ fn two_operands(words: &[OsString]) -> Option<Error> {
     if is_command(second) {
         return Some(Error::usage(format!("a command comes first: `audit {second} {model}`")));
     }
-    Some(Error::usage(format!(
-        "{second}: audit takes one model at a time. Name images with --data: `audit {model} --data {second}`"
-    )))
+    let is_path = |word: &str| word.contains(['.', '/', '\\']) || Path::new(word).exists();
+    Some(Error::usage(match second.ends_with(".onnx") {
+        true if !is_path(model) => format!(
+            "there is no command {model}. `audit {second} --data FOLDER` audits the model; `audit --help` lists the \
+             commands"
+        ),
+        true => format!(
+            "{second}: audit takes one model at a time. `audit compare {model} {second} --data FOLDER` compares two"
+        ),
+        false => format!(
+            "{second}: audit takes one model at a time. Name images with --data: `audit {model} --data {second}`"
+        ),
+    }))
 }

@@ -53,6 +53,7 @@ fn attacks_take_parameters() {
 fn mistakes_are_located_and_nearest_keys_named() {
     refused("form: published\nattacks: [CA+]\nrestart: 3\n", &["line 3", "did you mean `restarts`?"]);
     refused("form: publish\nattacks: [CA+]\n", &["line 1", "did you mean `published`?"]);
+    refused("attacks: [CA+]\n", &["the key `form` is missing. docs/formats.md"]);
     refused(&format!("{BASE}protocol: rob29\n"), &["line 3", "`rob28`"]);
     for eps in ["0", "-0.1", "8", "1.5", "8/0", "x", "nan", "256/255"] {
         refused(&format!("{BASE}eps: {eps}\n"), &["line 3", "at most 1"]);

@@ -1,5 +1,5 @@
 //! Models with several outputs of one vector for each image: the command that a refusal suggests names the
-//! features, not the class scores computed from them.
+//! features, not the class scores computed from them, and not the smaller of two heads.
 
 use crate::common::models::{self, DIM, Weights, free, grey, trunk, trunk_weights, value};
 use crate::common::{run, words};
@@ -10,8 +10,10 @@ use onnx_grad::graph::Node;
 fn two(outputs: [&str; 2], rest: Vec<Node>) -> Graph {
     let weights = trunk_weights(Weights::new(1), "", 1);
     let weights = weights.normal("w3", &[DIM, DIM], 0.3).normal("w4", &[DIM, DIM], 0.3);
+    let weights = weights.normal("w5", &[DIM, 3], 0.3);
     let mut graph = grey([trunk("image", "feat", ""), rest].concat(), weights);
-    graph.outputs = outputs.map(|name| value(name, free(), &[DIM])).into();
+    // The output called "few" has three values.
+    graph.outputs = outputs.map(|name| value(name, free(), &[if name == "few" { 3 } else { DIM }])).into();
     graph
 }
 
@@ -37,6 +39,9 @@ fn features_come_before_class_scores() {
             ),
             "z",
         ),
+        // A head with fewer values, such as that of ten attributes.
+        (two(["z", "few"], vec![product("feat", "w3", "z"), product("feat", "w5", "few")]), "z"),
+        (two(["few", "z"], vec![product("feat", "w3", "z"), product("feat", "w5", "few")]), "z"),
         // Nothing tells them apart.
         (two(["y", "z"], vec![product("feat", "w3", "y"), product("feat", "w4", "z")]), "z"),
     ] {

@@ -74,6 +74,10 @@ fn only_visible_image_files_of_class_folders_count_and_names_sort_by_bytes() {
         folder.write(name, b"");
     }
     assert_eq!(ids(&folder), sorted);
+    // Files of Windows are no reason for a warning.
+    let left_out = Dataset::open(&folder, None, None).unwrap().left_out;
+    assert!(left_out.contains(&"a/sub/".to_string()), "{left_out:?}");
+    assert!(!left_out.iter().any(|name| name.ends_with("Thumbs.db")), "{left_out:?}");
 }
 
 #[cfg(unix)]
@@ -91,7 +95,7 @@ fn symbolic_links_to_images_are_followed() {
 fn what_is_no_data_set_is_refused_with_the_next_step() {
     let folder = Transcript::new(Temp::new());
     let loose = ["loose/stray.png", "loose/class/image.png", "split/train/cat/image.png"];
-    let few = ["hollow/full/image.png", "hollow/vacant/Thumbs.db", "bare/notes.txt"];
+    let few = ["hollow/full/image.png", "hollow/vacant/notes.txt", "bare/notes.txt"];
     for file in [&["archive.zip", "image.png"], &loose[..], &few].concat() {
         folder.write(file, b"");
     }
@@ -104,6 +108,17 @@ fn what_is_no_data_set_is_refused_with_the_next_step() {
     let error = Dataset::open(&folder, Some("imagenet"), None).unwrap_err();
     folder.note(&error.message);
     insta::assert_snapshot!(folder.told());
+}
+
+/// If folders of a split lie where classes are expected, the images that no model was trained on are named.
+#[test]
+fn of_train_and_val_the_latter_is_suggested() {
+    let folder = Temp::new();
+    for part in ["train", "val"] {
+        folder.write(format!("{part}/cat/image.png"), b"");
+    }
+    let error = Dataset::open(&folder, None, None).unwrap_err().message;
+    assert!(error.ends_with(&format!("--data {}", folder.join("val").display())), "{error}");
 }
 
 #[test]

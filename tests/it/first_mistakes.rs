@@ -114,6 +114,50 @@ fn boxes_of_one_grid_are_no_tokens() {
     says(scores["text"].as_str().unwrap(), &["a detector: the 85 values of the output output0"]);
 }
 
+/// A folder where a photograph is expected.
+#[test]
+fn a_folder_of_photographs_is_attacked_by_an_audit() {
+    let dir = Temp::new();
+    std::fs::create_dir(dir.join("photos")).unwrap();
+    let model = bundled_path("plain.onnx");
+    let refused = run(&dir, words(&format!("attack {model:?} photos -o x.png -q"))).ended(2).err;
+    says(
+        &one_line(&refused),
+        &[
+            "photos is a folder, and audit attack changes one photograph",
+            "--data photos --space file --attacked-out FOLDER",
+        ],
+    );
+}
+
+/// Words of other tools: clap would suggest --journal for --json, and --quiet for --query.
+#[test]
+fn words_of_other_tools_lead_to_those_of_audit() {
+    let dir = Temp::new();
+    for (line, expected) in [
+        ("m.onnx --json", "unknown flag --json; use -o FILE.json"),
+        (
+            "m.onnx --query q",
+            "unknown flag --query; use --data FOLDER, with the folders query and gallery in it",
+        ),
+        ("m.onnx --device cpu", "unknown flag --device; use --ep cuda or --ep cpu"),
+        (
+            "report r.json -q",
+            "audit report doesn't have -q, a flag of `audit MODEL`. Leave it out; `audit report --help` lists its flags",
+        ),
+        (
+            "eval m.onnx",
+            "there is no command eval. `audit m.onnx --data FOLDER` audits the model; `audit --help` lists the commands",
+        ),
+        (
+            "m.onnx other.onnx",
+            "other.onnx: audit takes one model at a time. `audit compare m.onnx other.onnx --data FOLDER` compares two",
+        ),
+    ] {
+        assert_eq!(one_line(&run(&dir, words(line)).ended(2).err), format!("audit: {expected}"));
+    }
+}
+
 /// Lists with blanks or brackets, and a bound without an equals sign.
 #[test]
 fn values_in_several_words_are_named_as_they_are_written() {

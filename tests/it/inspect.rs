@@ -55,6 +55,20 @@ fn a_model_is_described_as_an_audit_takes_it() {
 }
 
 #[test]
+fn a_quantised_model_is_told_so() {
+    let dir = Temp::new();
+    let mut nodes = vec![
+        Node::new("QuantizeLinear", &["image", "scale"], "q"),
+        Node::new("DequantizeLinear", &["q", "scale"], "x"),
+    ];
+    nodes.extend(trunk("x", "embedding", ""));
+    let weights = trunk_weights(Weights::new(1), "", 1).floats("scale", &[], &[0.01]);
+    dir.write("model.onnx", grey(nodes, weights).encode());
+    let text = one_line(&run(&dir, ["inspect", "model.onnx"]).ended(0).out);
+    says(&text, &["float32, quantised; its gradient is the one without the rounding (straight-through)"]);
+}
+
+#[test]
 fn a_classifier_is_told_so_with_the_value_before_its_classifier() {
     let dir = Transcript::new(Temp::new());
     let mut nodes = trunk("image", "features", "");

@@ -119,6 +119,8 @@ fn a_ladder_in_the_euclidean_ball() {
     assert!(rungs.rungs.iter().all(|rung| rung.as_file.is_none()));
     assert!(rungs.rungs[0].r1 < rungs.rungs[5].r1, "{rungs:?}");
     assert!(!rendered(&found, "md").contains("as an 8-bit file"));
+    // The number is 255 times a length, and not a number of grey levels.
+    says(&rendered(&found, "md"), &["ε50 × 255 (l2)"]);
     let as_file = Quantity::find("robust_r1_file@2/255").unwrap();
     assert_eq!(as_file.value(&found), None);
     says(&as_file.beside_ladder(&found).unwrap(), &["in the norm linf only, and this audit's is l2"]);

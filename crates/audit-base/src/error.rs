@@ -178,10 +178,15 @@ pub fn unknown<'k>(what: &str, name: &str, known: impl Iterator<Item = &'k str>)
     Error::usage(format!("unknown {what} `{name}`{near}: expected one of {}", known.join(", ")))
 }
 
-/// The three nearest of `known`, the nearest first, such as "`ars`, `ers`, `ars.table`". Case is ignored.
+/// The three nearest of `known`, the nearest first, such as "`ars`, `ers`, `ars.table`". Names that contain
+/// the word come before names of fewer different letters: `r1` is a part of `robust_r1`, but nearer to `ars`.
+/// Case is ignored.
 pub fn nearest(word: &str, known: &[impl AsRef<str>]) -> String {
     let word = word.to_lowercase();
     let mut known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
-    known.sort_by_key(|name| strsim::levenshtein(&word, &name.to_lowercase()));
+    known.sort_by_cached_key(|name| {
+        let name = name.to_lowercase();
+        (!name.contains(&word), strsim::levenshtein(&word, &name))
+    });
     known.iter().take(3).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

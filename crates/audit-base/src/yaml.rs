@@ -23,7 +23,14 @@ pub fn read<T: DeserializeOwned>(file: &str, text: &str) -> Result<T> {
         let what = match error.without_snippet() {
             SerdeUnknownField { field, expected, .. } => unknown("key", field, expected),
             SerdeUnknownVariant { variant, expected, .. } => unknown("value", variant, expected),
-            other => other.to_string(),
+            other => {
+                let reason = other.to_string();
+                // It repeats the line.
+                match reason.strip_prefix("missing field ").and_then(|rest| rest.split(' ').next()) {
+                    Some(key) => format!("the key {key} is missing. docs/formats.md describes every key"),
+                    None => reason,
+                }
+            }
         };
         Error::usage(format!("{file}{line}: {what}"))
     })

@@ -10,6 +10,7 @@ use audit_base::{Error, Result};
 use ndarray::Array2;
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 /// How an output's shape is interpreted, for a known batch.
@@ -104,7 +105,8 @@ fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, la
     match (wanted.pop(), wanted.is_empty()) {
         (Some(found), true) => Ok(found),
         (Some(_), false) => Err(Error::model(format!(
-            "several outputs could be the embedding:\n{outputs}\nChoose one of them with --output"
+            "several outputs could be the embedding. Its outputs, for a batch of {batch}, are:\n{outputs}\n\
+             Choose one of them with --output"
         ))
         .lacking(several)),
         (None, _) if pooling.is_some() => Err(Error::model(format!(
@@ -125,14 +127,21 @@ fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, la
 }
 
 /// Outputs of which each could be the embedding, the likeliest first: no class scores, then those from which
-/// others are computed, as a classifier's scores are from its features, then the last ones.
+/// others are computed, as a classifier's scores are from its features, then those with more values, as heads
+/// for few classes or attributes lie beside the embedding, then the last ones.
 fn likeliest<'f>(graph: &Graph, candidates: &'f [Found]) -> Vec<&'f Found> {
     if candidates.len() < 2 {
         return candidates.iter().collect();
     }
     let sources: HashSet<&str> = candidates.iter().flat_map(|found| sources_of(graph, &found.name)).collect();
     let mut all: Vec<&Found> = candidates.iter().rev().collect();
-    all.sort_by_cached_key(|found| (is_scores(graph, &found.name), !sources.contains(found.name.as_str())));
+    all.sort_by_cached_key(|found| {
+        let dim: i64 = match found.reading {
+            Reading::Vector => found.shape.iter().product(),
+            Reading::Places(_, kept) => found.shape[kept],
+        };
+        (is_scores(graph, &found.name), !sources.contains(found.name.as_str()), Reverse(dim))
+    });
     all
 }
 

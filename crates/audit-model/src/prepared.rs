@@ -147,7 +147,8 @@ impl Prepared {
         let ModelSource { path, card, .. } = source;
         if let Some(stated) = card.sha256.as_ref().filter(|s| !identity.is(s)) {
             return Err(Error::usage(format!(
-                "the model card is of another file: it states sha256 {stated}, and {}{} has {}",
+                "the model card is of another file: it states sha256 {stated}, and {}{} has {}. If it describes this \
+                 file too, write this sha256 into the card, or leave the key out",
                 path.display(),
                 identity.with_beside(),
                 identity.sha256

@@ -187,10 +187,14 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
     (Standing::Open, headline, [median, fixed.into()].into_iter().chain(report.caveat()).collect())
 }
 
-/// The headline if too few queries are correct for a verdict.
-fn few_correct(right: usize) -> String {
+/// The headline if too few queries were attacked for a verdict, or too few of these are correct.
+fn few_correct(robust: &Robust) -> String {
+    let ([right, _], queries) = (robust.correct(), robust.queries);
+    if queries < FEW {
+        return format!("No verdict: this audit tried only {}", number_of_queries(queries));
+    }
     let are = if right == 1 { "is" } else { "are" };
-    format!("No verdict: only {} {are} correct on clean images", number_of_queries(right))
+    format!("No verdict: only {right} of {queries} attacked queries {are} correct on clean images")
 }
 
 /// The largest change that the suite allows, in words.
@@ -204,11 +208,8 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
     let [right, left] = robust.correct();
     let row = ROBUST.row(report);
     let Some((low, high)) = row.interval.filter(|_| right >= FEW) else {
-        let why = format!(
-            "A verdict needs {FEW}: an attack can only make correct queries fail. This audit tried {}",
-            number_of_queries(robust.queries)
-        );
-        return (Standing::Open, few_correct(right), vec![why]);
+        let why = format!("A verdict needs {FEW} correct ones: an attack can only make these fail");
+        return (Standing::Open, few_correct(robust), vec![why]);
     };
     let [kept, most_kept] = spans.defended.kept;
     let [weakest, best] = spans.defended.kept.map(|kept| kept * robust.clean / 100.0);
@@ -266,8 +267,7 @@ fn by_top1(report: &Report, robust: &Robust) -> (Standing, String, Vec<String>) 
     let row = Quantity::robust(report).row(report);
     let [right, left] = robust.correct();
     let Some((low, high)) = row.interval.filter(|_| right >= FEW) else {
-        let headline = format!("No verdict: this audit tried only {}", number_of_queries(robust.queries));
-        return (Standing::Open, headline, vec![format!("A verdict needs {FEW}")]);
+        return (Standing::Open, few_correct(robust), vec![format!("A verdict needs {FEW}")]);
     };
     let eps50 = EPS50.row(report);
     let headline = match eps50.value.filter(|_| !eps50.is_above()) {

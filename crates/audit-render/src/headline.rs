@@ -4,7 +4,7 @@
 use super::view::bounded;
 use audit_report::facts;
 use audit_report::facts::term::terms_of;
-use audit_report::facts::{FACTS, Facts};
+use audit_report::facts::{FACTS, Facts, Norm};
 use audit_report::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
 use audit_report::judge::row::{Mark, Row, State, masked, too_little};
 use audit_report::judge::strong;
@@ -163,7 +163,13 @@ fn eps50(report: &Report) -> Option<Headline> {
         "ε50 bounds {}, in 255ths: within it half of the correct queries fail. An upper bound: a better attack may find smaller changes.",
         bounded(report)
     );
-    Some(Headline::of(report, row, "ε50, in 255ths", meaning, remarks))
+    // The ε of other norms is no number of grey levels, and is printed without the factor.
+    let norm = &report.suite.norm;
+    let label = match Norm::find(norm).is_ok_and(|ball| ball.is_box) {
+        true => "ε50, in 255ths".to_string(),
+        false => format!("ε50 × 255 ({norm})"),
+    };
+    Some(Headline::of(report, row, &label, meaning, remarks))
 }
 
 /// What the members of the strong search did on one attack.

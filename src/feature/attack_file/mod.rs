@@ -94,6 +94,15 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
             request.model.display()
         )));
     }
+    if path.is_dir() {
+        return Err(Error::usage(format!(
+            "{} is a folder, and audit attack changes one photograph. This attacks the photographs of a folder, and writes the \
+             files: audit {} --data {} --space file --attacked-out FOLDER",
+            path.display(),
+            request.model.display(),
+            path.display()
+        )));
+    }
     Photograph::read(path, 3)?;
     let comparison = attack.wish.comparison();
     let request = &with_suite(request, comparison.as_ref())?;

@@ -59,5 +59,5 @@ pub fn terminal(geometry: &Geometry) -> String {
         }
         out += &(table(&grid, width(), Paint(false)) + "\n");
     }
-    out + "-o geometry.html shows distances, triplets and a map of classes\n"
+    out
 }

@@ -59,6 +59,9 @@ pub struct Findings {
     pub problem: Option<String>,
     /// What to do.
     pub next: Vec<String>,
+    /// Whether values are quantised on the way to the embedding.
+    #[serde(skip)]
+    pub(super) quantised: bool,
     #[serde(skip)]
     pub(super) exit: Option<Exit>,
 }
@@ -145,6 +148,7 @@ impl Findings {
             fixed_batch: info.and_then(|i| i.fixed_batch),
             one_at_a_time: info.and_then(|i| i.alone.clone()),
             precision: found.precision.name().into(),
+            quantised: taken.is_some_and(|t| t.notes.iter().any(|n| n.straight_through)),
             operators: operators
                 .map(|(op, n)| OperatorCount { name: op.clone(), nodes: *n, gradient: class(op).into() })
                 .collect(),
@@ -179,7 +183,7 @@ fn next_steps(request: &Inspect, found: &Inspection, problem: Option<&Error>) ->
             let card = (assumed && !request.write_card)
                 .then(|| "state how images are prepared, in a card: --write-card drafts one".to_string());
             match (&found.look, &found.before) {
-                (Look::Classifier(_), Some(row)) => vec![audit(row)],
+                (Look::Classifier(_), Some(row)) => vec![audit(row), own.into()],
                 (Look::Classifier(_), None) => instead.into_iter().collect(),
                 (Look::Short(_), Some(row)) => {
                     let scores = format!("if its values are class scores: {}", audit(row));

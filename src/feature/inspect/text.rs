@@ -3,6 +3,7 @@
 use super::QUERIES;
 use super::result::Findings;
 use crate::Exit;
+use crate::error::shortened;
 use crate::pipeline::cost::{range, seconds};
 use crate::record::megabytes;
 use crate::report::terminal::wrap_under;
@@ -46,7 +47,11 @@ impl Findings {
             lines.push(("embedding", format!("`{}`, {} values: {}", visible_name(&e.name), e.dim, e.why)));
         }
         lines.extend(self.preprocessing.iter().map(|p| ("images", p.clone())));
-        lines.push(("precision", self.precision.clone()));
+        let quantised = ", quantised; its gradient is the one without the rounding (straight-through)";
+        lines.push((
+            "precision",
+            format!("{}{}", self.precision, if self.quantised { quantised } else { "" }),
+        ));
         if !self.operators.is_empty() {
             lines.push(("operators", self.operators_in_words()));
         }
@@ -90,10 +95,10 @@ impl Findings {
             (Some(_), _) if !without.is_empty() => format!("; without a gradient: {}", without.join(", ")),
             (Some(_), _) if self.exit == Some(Exit::Model) => "; the gradient can't be formed".into(),
             (_, 0) => "; each has its gradient".into(),
-            (_, n) => format!("; each has its gradient, but {n} nodes round or are flat: {}", {
-                let some: Vec<&str> = self.no_derivative.iter().take(3).map(String::as_str).collect();
-                some.join(", ")
-            }),
+            (_, n) => format!(
+                "; each has its gradient, but {n} nodes round or are flat: {}",
+                shortened(&self.no_derivative, 3)
+            ),
         };
         format!("{nodes} nodes of {} kinds: {}{more}{gradient}", self.operators.len(), some.join(", "))
     }

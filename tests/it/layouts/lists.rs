@@ -42,6 +42,46 @@ fn lists_say_everything_in_rows() {
     insta::assert_snapshot!(root.told());
 }
 
+/// A list beside the folder of its images, inside of it, and one without extensions: the message names the
+/// file that was meant.
+#[test]
+fn a_missing_image_is_looked_for_nearby() {
+    let root = Temp::new();
+    images(&root, &["photos/a.png", "photos/b.png"]);
+    let begin = "paths in a list begin at the list's folder";
+    for (list, row, next) in [
+        ("list.csv", "a.png", begin),
+        ("photos/list.csv", "photos/a.png", begin),
+        ("photos/list.csv", "a", "write the extension into the list"),
+    ] {
+        let list = root.write(list, format!("path,label\n{row},x\n"));
+        let error = Dataset::open(&list, None, None).unwrap_err().message;
+        let found = root.join("photos/a.png");
+        assert!(error.ends_with(&format!("There is {}: {next}", found.display())), "{error}");
+    }
+    let list = root.write("list.csv", "path,label\nz.png,x\n");
+    let error = Dataset::open(&list, None, None).unwrap_err().message;
+    assert!(error.ends_with("Unpack the data set completely, or remove the row"), "{error}");
+}
+
+/// A list whose columns have names that nobody can know names the flags.
+#[test]
+fn columns_of_unknown_names_are_named_by_flags() {
+    let root = Temp::new();
+    images(&root, &["a.png", "b.png"]);
+    for (rows, next) in [
+        ("foto,whale\na.png,x\nb.png,x\n", "Say which of them it is, --image-column NAME, or name it `path`"),
+        (
+            "path,one,two\na.png,x,y\nb.png,x,y\n",
+            "Say which of them it is, --label-column NAME, or name it `label`",
+        ),
+    ] {
+        let list = root.write("list.csv", rows);
+        let error = Dataset::open(&list, None, None).unwrap_err().message;
+        assert!(error.contains(next), "{error}");
+    }
+}
+
 /// Lists by users of other programs: another separator, encoding or column name. All name the images of
 /// `audit images --out src`.
 #[test]

@@ -32,6 +32,8 @@ fn nothing_is_concluded_from_fewer_than_ten_queries() {
         report.scores.robust_r1 = audit::judge::strong::robust(&report);
         assert_eq!(ROBUST.row(&report).interval.is_some(), enough);
         assert_eq!(on_terminal(&report, 80).contains("Not robust: "), enough);
+        let verdict = on_terminal(&report, 80).contains("No verdict: this audit tried only 9 queries");
+        assert_eq!(verdict, !enough);
         // A gate on such a number fails, and says why.
         let rules = Rules::settle(&[], &["robust_r1=0".into()], &[], &[]).unwrap();
         let verdict = Verdict::judge(&report, None, &rules).unwrap();

@@ -45,6 +45,9 @@ fn open(root: &Path) -> Result<Dataset> {
             "{shown} holds no images{only}. Expected is {ABOUT}; images without classes lie in PATH itself"
         )));
     }
+    // If images for training lie beside, these are the ones to audit on.
+    let held_out = top.folders.iter().find(|(name, _)| HELD_OUT.contains(&name.to_lowercase().as_str()));
+    let held_out = held_out.map(|(_, folder)| folder.clone());
     let source = shown.to_string();
     let mut dataset = Dataset { source, ..Dataset::default() };
     for (class, folder) in top.folders {
@@ -53,8 +56,9 @@ fn open(root: &Path) -> Result<Dataset> {
         if inside.images.is_empty() {
             return Err(match inside.folders.first() {
                 Some(_) => Error::usage(format!(
-                    "{shown} holds folders instead of images. Expected is {ABOUT}. If the classes lie in {shown}, \
-                     give that as PATH"
+                    "{shown} holds folders instead of images. Expected is {ABOUT}. If these folders are the classes, \
+                     name the folder that holds them: --data {}",
+                    held_out.as_ref().unwrap_or(&folder).display()
                 )),
                 None => Error::empty(format!(
                     "class folder {shown} holds no images ({}){}. Remove the folder or add images",
@@ -82,10 +86,13 @@ fn open(root: &Path) -> Result<Dataset> {
     Ok(dataset)
 }
 
-/// Folder of metadata in archives made on a Mac.
-const ARCHIVED: &str = "__MACOSX";
+/// Names of folders that hold the images a model wasn't trained on.
+const HELD_OUT: [&str; 4] = ["test", "val", "valid", "validation"];
 
-/// Contents of a folder, sorted by name, without hidden entries.
+/// What systems write beside images: metadata in archives made on a Mac, thumbnails and settings of Windows.
+const SYSTEM: [&str; 3] = ["__MACOSX", "Thumbs.db", "desktop.ini"];
+
+/// Contents of a folder, sorted by name, without hidden entries and those of systems.
 pub struct Contents {
     pub folders: Vec<(String, PathBuf)>,
     pub images: Vec<(String, PathBuf)>,
@@ -100,7 +107,7 @@ impl Contents {
         for entry in std::fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().unwrap_or_default();
-            if name.as_encoded_bytes().starts_with(b".") || name == ARCHIVED {
+            if name.as_encoded_bytes().starts_with(b".") || SYSTEM.iter().any(|own| name == *own) {
                 continue;
             }
             let is_image = Format::by_extension(&path).is_some_and(Format::is_read);

@@ -217,6 +217,30 @@ pub struct ListedImage {
     pub group: Option<String>,
 }
 
+/// What to do about a listed file that is missing. The list often lacks its extension or one of its folders.
+fn next_step(path: &Path) -> String {
+    /// The folder of the file, and the one above.
+    const LEVELS: usize = 2;
+    let inside = |folder: &Path| -> Vec<PathBuf> {
+        std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
+    };
+    let name = path.file_name().unwrap_or_default();
+    let longer = path.parent().into_iter().flat_map(inside);
+    let longer = longer.filter(|other| other.file_stem() == Some(name) && other.is_file());
+    if let Some(found) = longer.min() {
+        return format!("There is {}: write the extension into the list", found.display());
+    }
+    let deeper = path.ancestors().skip(1).take(LEVELS).flat_map(|above| {
+        let rest = path.strip_prefix(above).unwrap_or(path);
+        inside(above).into_iter().map(|folder| folder.join(rest)).filter(|other| other.is_file()).min()
+    });
+    let higher = path.ancestors().skip(2).take(LEVELS).map(|above| above.join(name));
+    match deeper.chain(higher.filter(|other| other.is_file())).next() {
+        Some(found) => format!("There is {}: paths in a list begin at the list's folder", found.display()),
+        None => "Unpack the data set completely, or remove the row".into(),
+    }
+}
+
 impl ListedImage {
     /// A whole file without camera and group, which is a query and in the gallery.
     pub fn new(id: impl Into<String>, class: impl Into<String>, path: PathBuf) -> ListedImage {
@@ -278,8 +302,9 @@ impl Listing {
         let there = there.as_ref().map_err(|why| Error::usage(format!("{place}: {why}")))?;
         if !row.path.file_name().is_some_and(|name| there.contains(name)) {
             return Err(Error::usage(format!(
-                "{place}: image {} is listed, but missing. Unpack the data set completely, or remove the row",
-                row.path.display()
+                "{place}: image {} is listed, but missing. {}",
+                row.path.display(),
+                next_step(&row.path)
             )));
         }
         self.seen.insert(row.id.clone(), self.rows.len());

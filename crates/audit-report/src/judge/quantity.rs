@@ -162,10 +162,11 @@ impl Quantity {
             return rung;
         }
         Quantity::all().find(|q| q.name.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
-            let names: Vec<&str> = Quantity::all().map(|q| q.name).collect();
+            let names: Vec<&str> = Quantity::all().map(|q| q.name).chain(["clean_r1"]).collect();
             Error::usage(format!(
                 "unknown metric `{name}`. The nearest are {}. {LISTED}",
-                nearest(&plain, &names),
+                // Tables print R@1.
+                nearest(&plain.to_lowercase().replace("r@", "r"), &names),
             ))
         })
     }

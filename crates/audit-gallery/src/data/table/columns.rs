@@ -117,12 +117,16 @@ impl Columns {
         }
         columns.take_the_only_one(form);
         let all = columns.header.join(", ");
-        for Column { name, needed, .. } in form.columns {
+        for Column { name, needed, flag, .. } in form.columns {
             if *needed == Needed::No || columns.place(name).is_some() || columns.lacks.is_some() {
                 continue;
             }
             let free = (0..columns.header.len()).any(|at| columns.is_free(at));
-            let rename = if free { format!(". Name one of them `{name}`") } else { String::new() };
+            let rename = match free {
+                true if flag.is_empty() => format!(". Name one of them `{name}`"),
+                true => format!(". Say which of them it is, {flag} NAME, or name it `{name}`"),
+                false => String::new(),
+            };
             let what = format!(
                 "the header lacks the column `{name}`. Found are {all}{rename}. Expected is {}",
                 form.about

@@ -11,6 +11,11 @@ fn names_are_found_as_people_write_them() {
     let error = Quantity::find("attack.ESR").unwrap_err();
     assert_eq!(error.exit, audit_base::Exit::Usage);
     assert!(error.message.contains("The nearest are `attack.ES:R`, "), "{error}");
+    for (short, metric) in [("clean", "clean_r1"), ("R@1", "robust_r1"), ("map", "benign.map")] {
+        let error = Quantity::find(short).unwrap_err();
+        let nearest = error.message.split_once("The nearest are ").unwrap().1;
+        assert!(nearest.split(". ").next().unwrap().contains(&format!("`{metric}`")), "{error}");
+    }
     assert!(Quantity::find("attack.TMA.resistance").is_err());
     assert_eq!(ARS.show_change(-0.04), "+0.0");
 }
