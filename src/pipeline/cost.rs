@@ -20,7 +20,7 @@ pub use revision::{foreseen, revised};
 pub use samples::{clusters, most_ranked, ranking, strong_most};
 use serde::Serialize;
 pub use speed::Speed;
-pub use words::{at_most, counted, range, seconds};
+pub use words::{at_most, range, seconds};
 
 /// A phase to come.
 #[derive(Clone, Debug, PartialEq, Serialize)]

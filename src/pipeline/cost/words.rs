@@ -2,6 +2,7 @@
 
 use super::{ATTACKS, Ahead, Outlook, WAIT};
 use crate::progress::{Announcement, span};
+use crate::record::number_of_queries;
 use serde_json::json;
 
 impl Outlook {
@@ -10,7 +11,7 @@ impl Outlook {
             let what = match p.phase {
                 ATTACKS => format!(
                     "attacks on {} {}, {} a query{}",
-                    counted(self.queries),
+                    number_of_queries(self.queries),
                     self.attacks_in_words(span),
                     range([self.least_s, self.query_s], seconds),
                     self.sooner()
@@ -56,11 +57,6 @@ impl Outlook {
             seconds_at_most: most,
         }
     }
-}
-
-/// A number of queries.
-pub fn counted(queries: usize) -> String {
-    format!("{queries} quer{}", if queries == 1 { "y" } else { "ies" })
 }
 
 /// The most in words, behind what is usual, unless they read alike.
