@@ -5,10 +5,10 @@
 
 AUDIT is the program, FOLDER is for models and images, PROVIDER is the device of both: cpu, cuda or
 cuda+fast-math. The best time of each counts: of the whole process for `audit`, but for the check of the
-gradient, whose result is cached; for PyTorch without imports and loading of weights. With one thread on the CPU these are CPU seconds, which other work on the machine
-hardly affects. REFERENCE_AUDIT.py runs with the targets of `audit`; without it, the implementation below
-runs: published form, unit-norm embeddings. A step computes the gradient with respect to the images only, in
-batches of one attack, as in efficient attack code.
+gradient, whose result is cached; for PyTorch without imports and loading of weights. With one thread on the
+CPU these are CPU seconds, which other work on the machine hardly affects. REFERENCE_AUDIT.py runs with the
+targets of `audit`; without it, the implementation below runs: published form, unit-norm embeddings. A step
+computes the gradient with respect to the images only, in batches of one attack, as in efficient attack code.
 
 Prints a table of all models. With --model, prints only the numbers of one model: images, queries, image
 steps, seconds of `audit`, of its attacks, and of PyTorch, and ARS of both.

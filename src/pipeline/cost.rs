@@ -1,7 +1,5 @@
 //! What an audit will cost: seconds of each phase, estimated from a few timed runs of the model.
 
-mod attacks;
-mod revision;
 mod samples;
 mod speed;
 #[cfg(test)]
@@ -11,16 +9,15 @@ mod words;
 use crate::check::load;
 use crate::feature::corruption;
 use crate::progress::span;
-use crate::record::size;
+use crate::record::{Space, size};
 use crate::request::StrongSample;
 use crate::suite::Suite;
-use crate::threat::Plan;
-use attacks::SuiteCost;
-pub use revision::{foreseen, revised};
+use crate::threat::objective::r1::R1;
+use crate::threat::{Objective, Plan};
 pub use samples::{clusters, most_ranked, ranking, strong_most};
 use serde::Serialize;
 pub use speed::Speed;
-pub use words::{at_most, counted, range, seconds};
+pub use words::{at_most, foreseen, range, revised, seconds};
 
 /// A phase to come.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -149,4 +146,59 @@ fn check_at_load(speed: Speed, amount: &Amount, estimated: bool) -> Ahead {
         false => (UNOPTIMISED * passes as f64 * speed.embed_s, "once: the result is cached"),
     };
     Ahead { phase: "check", seconds, shorter: shorter.into() }
+}
+
+/// The attacks of a suite on a model, in one part of a run.
+struct SuiteCost<'a> {
+    speed: Speed,
+    suite: &'a Suite,
+    plan: &'a Plan,
+    /// Parts of the run, at least 1.
+    parts: usize,
+}
+
+impl SuiteCost<'_> {
+    /// Queries of a part, and its share of the `strong` sample, which is drawn from the `whole` run's.
+    fn share(&self, whole: usize, strong: Option<StrongSample>) -> [usize; 2] {
+        let beside =
+            strong_most(strong, self.steps(whole), self.plan).filter(|_| !self.suite.has_robust_r1());
+        [whole, beside.map_or(0, |most| most.min(whole))].map(|all| all.div_ceil(self.parts))
+    }
+
+    /// Whether the time depends on the model: most without a defence take the least.
+    fn undefended(&self) -> bool {
+        self.suite.attacks.iter().any(|entry| self.plan.ladder_of(entry.objective).is_some())
+    }
+
+    /// Image steps of the suite's own attacks.
+    fn steps(&self, queries: usize) -> usize {
+        let each = self.suite.attacks.iter().flat_map(|e| std::iter::repeat_n(e.objective, queries));
+        self.plan.work_of(each)
+    }
+
+    /// Seconds that the attacks on some queries and a sample usually take.
+    fn usual_s(&self, [queries, sample]: [usize; 2]) -> f64 {
+        let of_all =
+            |work: &dyn Fn(&Objective) -> usize| queries * self.suite.objectives().map(work).sum::<usize>();
+        let steps = || self.steps(queries) + sample * self.plan.work(&R1);
+        self.speed.of_steps(match (self.undefended(), self.plan.space) {
+            (true, _) => [
+                of_all(&|objective| self.plan.least_work(objective)),
+                of_all(&|objective| self.plan.least_work_on_photographs(objective)),
+            ],
+            (false, Space::Input) => [steps(), 0],
+            (false, Space::File) => [steps(); 2],
+        })
+    }
+
+    /// Seconds that they take at most.
+    fn most_s(&self, [queries, sample]: [usize; 2]) -> f64 {
+        let of_all = |count: &dyn Fn(&Objective, usize) -> usize| {
+            let own: usize = self.suite.attacks.iter().map(|entry| count(entry.objective, queries)).sum();
+            own + if sample > 0 { count(&R1, sample) } else { 0 }
+        };
+        let passes = of_all(&|objective, queries| self.plan.most_passes(objective, queries, self.speed.room));
+        let resizes = of_all(&|objective, queries| self.plan.most_resizes(objective, queries));
+        self.speed.of_work([passes, resizes])
+    }
 }

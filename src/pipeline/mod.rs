@@ -55,6 +55,8 @@ pub fn run(request: &Request) -> Result<Report> {
         settings::refuse_unmeasured_drops(&rules, baseline, &setup.suite, &before)?;
     }
     gate::refuse_unmeasured(&rules, &before)?;
+    // It holds all trials once more.
+    drop(before);
 
     // The attacks that no earlier process has run, and the conclusions.
     let planned = planned.share(request.run.partition)?;

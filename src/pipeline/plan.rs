@@ -79,13 +79,16 @@ impl<'e> Planned<'e> {
         known: &[Outcome],
         pictures: bool,
     ) -> Result<Attacked> {
-        let before = self.report();
+        let (identity, basis) = {
+            let before = self.report();
+            (Identity::of_process(&before), before.basis())
+        };
         let Planned { subject, context, setup, surrogate, trials, attempts, run } = self;
         let Subject { dataset, prep, model, clock, speed, half, .. } = subject;
         let (dataset, prep, gallery, plan) = (&*dataset, &*prep, &context.gallery, &setup.plan);
         let progress = request.progress;
         clock.lap();
-        let collector = pictures.then(|| Collector::new(gallery, &attempts, before.basis()));
+        let collector = pictures.then(|| Collector::new(gallery, &attempts, basis));
         let photographs = Photographs::of(plan, dataset, prep, &trials, progress)?;
         let photographs = photographs.as_ref();
         let work = Work { dataset, prep, context, trials: &trials, plan, photographs, speed: *speed };
@@ -96,7 +99,7 @@ impl<'e> Planned<'e> {
         let mut attacks = Attacks { work, model, surrogate };
         let mut recorder = Recorder { journal, collector, attacked };
         let mut phase = Phase::new("attacks", 0, progress);
-        let mut done = recorder.begin(request, &Identity::of_process(&before), trials.len())?;
+        let mut done = recorder.begin(request, &identity, trials.len())?;
         done.extend(work.of_known(known));
         let part = request.run.partition.is_some();
         let outcomes = attacks.run(&mut recorder, done, part, &mut phase)?;

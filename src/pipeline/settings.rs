@@ -1,6 +1,5 @@
 //! The request, the suite and the model card combined, and the output files opened.
 
-mod card;
 mod conflicts;
 mod files;
 mod gate;
@@ -8,15 +7,16 @@ mod suite;
 
 use super::attacked_files;
 use crate::cache::embeddings;
+use crate::files::{BY_HAND, read_text};
 use crate::judge::gate::{Rules, refuse_baseline};
-use crate::model::card::Card;
+use crate::model::card::{CARDS, Card};
+use crate::model::exported;
 use crate::record::{Precision, Report};
 use crate::report::{self, Destination, Target};
 use crate::request::{Gradient, Request};
 use crate::shards::journal::{Journal, beside};
 use crate::suite::Suite;
-use crate::{Error, Result};
-pub use card::settle_card;
+use crate::{Error, Result, yaml};
 pub use conflicts::refuse_without_cuda;
 use conflicts::{refuse_beside_surrogate, refuse_beside_targets, refuse_idle_sample};
 pub use files::{inputs, outputs, refuse_inputs, refuse_one_file_for_two, refuse_over_inputs};
@@ -90,6 +90,44 @@ impl Settings {
             card,
         })
     }
+}
+
+/// The model card: flags first, then the given file, or the one beside the model, or another program's
+/// configuration beside it.
+pub fn settle_card(stated: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
+    let beside = model.with_extension("yaml");
+    stated.check("the flags")?;
+    let path = match file {
+        Some(path) => path,
+        None if beside.is_file() => &beside,
+        None => {
+            let Some(card) = exported::card_beside(model)? else { return Ok(stated) };
+            let file = card.taken_from.clone().unwrap_or_default();
+            card.check(&file)?;
+            let changed = card.clone().or(stated.clone()) != stated.clone().or(card.clone());
+            let size_from = file_of_size(&stated, &card, &file);
+            let taken_from = Some(if changed { format!("flags and {file}") } else { file });
+            return Ok(Card { taken_from, size_from, ..stated.or(card) });
+        }
+    };
+    let name = path.display().to_string();
+    // A file has priority over a built-in card of the same name.
+    let known = CARDS.iter().find(|(known, _)| file.is_some() && *known == name && !path.exists());
+    let text = match known {
+        Some((_, text)) => text.to_string(),
+        None => read_text(path, BY_HAND).map_err(|e| {
+            let known = CARDS.map(|(name, _)| name);
+            Error::usage(format!("can't read the card {name}: {e} (built-in cards: {})", known.join(", ")))
+        })?,
+    };
+    let card: Card = yaml::read(&name, &text)?;
+    card.check(&name)?;
+    Ok(Card { size_from: file_of_size(&stated, &card, &name), ..stated.or(card) })
+}
+
+/// The file that states the model's size, if flags don't.
+fn file_of_size(flags: &Card, card: &Card, file: &str) -> Option<String> {
+    (flags.size.is_none() && card.size.is_some()).then(|| file.to_string())
 }
 
 /// The journal: at the place that flags state, or beside a report.

@@ -1,6 +1,5 @@
 //! The pages of docs/ that follow from the program or from each other, and defaults that commands have in
-//! common. tests/it/tutorials.rs runs the
-//! tutorials, and `cargo xtask book` follows all links.
+//! common. tests/it/tutorials.rs runs the tutorials, and `cargo xtask book` follows all links.
 
 #[path = "../../examples/reference.rs"]
 mod reference;

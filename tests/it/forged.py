@@ -1,8 +1,9 @@
 """Forges evidence and prints the answers of verify.py: `forged.py FOLDER SCRIPT files|outcomes`.
 
-Changes FOLDER/evidence.zip in one way at a time, with new hashes. SCRIPT is the text of verify.py, the model is
-FOLDER/net.onnx. `files` replaces one file of the first trial, a JPEG file; `outcomes` changes what report and manifest
-state of an audit with the attacks R1 and GTM of the photographs in FOLDER/photos. Prints a line for each forgery.
+Changes FOLDER/evidence.zip in one way at a time, with new hashes. SCRIPT is the text of verify.py, the model
+is FOLDER/net.onnx. `files` replaces one file of the first trial, a JPEG file; `outcomes` changes what report
+and manifest state of an audit with the attacks R1 and GTM of the photographs in FOLDER/photos. Prints a line
+for each forgery.
 """
 
 import copy, hashlib, io, json, os, sys, zipfile

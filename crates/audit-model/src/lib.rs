@@ -113,7 +113,7 @@ pub struct Info {
     pub nodes: usize,
 }
 
-/// What the report states about the graphs that were built from the file.
+/// Facts about the graphs that were built from the file.
 #[derive(Clone, Debug)]
 pub struct GraphInfo {
     /// Whether gradients are estimated from forward passes instead of computed by a gradient graph.

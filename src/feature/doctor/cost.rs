@@ -1,8 +1,9 @@
 //! What the checks that attack take, and the strong search beside them.
 
 use crate::check::plans::Amount;
-use crate::pipeline::cost::{PATIENCE, Speed, WAIT, at_most, counted, range};
+use crate::pipeline::cost::{PATIENCE, Speed, WAIT, at_most, range};
 use crate::progress::{Announcement, span};
+use crate::record::number_of_queries;
 use crate::threat::Plan;
 use crate::threat::objective::r1::R1;
 use serde_json::json;
@@ -29,7 +30,7 @@ pub fn announcement(
             0 => String::new(),
             n => format!(
                 "strong search on {} at most {}, less if it succeeds early · ",
-                counted(n),
+                number_of_queries(n),
                 span(most_s)
             ),
         };
@@ -46,7 +47,7 @@ pub fn announcement(
             "plan: about {}{} in all: {search}checks that attack {} again {}{}{shorter}",
             range([checks, usual], span),
             at_most(usual, most, span),
-            counted(queries),
+            number_of_queries(queries),
             span(checks),
             at_most(checks, checks_most, span)
         )

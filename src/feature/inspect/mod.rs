@@ -1,7 +1,6 @@
 //! `audit inspect`: what a model file is, whether it can be audited, and what an audit of it costs on this
 //! machine.
 
-mod cost;
 mod draft;
 mod result;
 mod text;

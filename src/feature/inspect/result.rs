@@ -1,8 +1,11 @@
 //! What is found out of a model file, as data.
 
-use super::{Inspect, QUERIES, cost};
+use super::{Inspect, QUERIES};
+use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::Card;
 use crate::model::inspect::{Inspection, Look, Taken};
+use crate::pipeline::cost::{Amount, Outlook, Speed, seconds};
+use crate::pipeline::images::CHECKED_IMAGES;
 use crate::pipeline::machine::Machine;
 use crate::pipeline::open::metric;
 use crate::progress::TimeLimit;
@@ -154,11 +157,42 @@ impl Findings {
                 .collect(),
             no_derivative: taken.map_or(Vec::new(), |t| t.notes.iter().map(|n| n.node.clone()).collect()),
             machine: format!("{}, {}", machine.in_words(), metric(card)),
-            cost: measured.map(|(t, embed_s)| cost::of_audit(t, embed_s, suite)).transpose()?,
+            cost: measured.map(|(t, embed_s)| AuditCost::of(t, embed_s, suite)).transpose()?,
             not_measured: taken.and_then(|t| unmeasured(t, request.time_limit)),
             exit: problem.map(|e| if e.exit == Exit::Untrusted { Exit::Untrusted } else { Exit::Model }),
             problem: problem.map(|e| e.message.clone()),
             next: written.into_iter().chain(next_steps(request, found, problem)).collect(),
+        })
+    }
+}
+
+impl AuditCost {
+    /// What an audit with a suite costs, if a forward pass of one image takes `embed_s` seconds.
+    fn of(taken: &Taken, embed_s: f64, suite: &Suite) -> Result<AuditCost> {
+        let p = &taken.info.preprocessing;
+        let (_, plan) = suite.plan(p.height.max(p.width), 0)?;
+        let images = Dataset::builtin(BUILTIN_SEED).items.len();
+        let amount = Amount {
+            images,
+            queries: QUERIES,
+            parts: 1,
+            may_shorten: true,
+            checked: false,
+            first: CHECKED_IMAGES,
+            tried: 0,
+            ranking: 0.0,
+        };
+        let suite = &Suite { max_queries: Some(QUERIES), ..suite.clone() };
+        let outlook = Outlook::of(Speed::guess(embed_s), amount, false, suite, &plan, None);
+        Ok(AuditCost {
+            suite: suite.name.clone(),
+            check_s: outlook.phases[0].seconds,
+            image_s: embed_s,
+            query_s: outlook.query_s,
+            attacks_50_s: outlook.attacks()[1],
+            attacks_50_least_s: outlook.attacks()[0],
+            attacks_50_most_s: outlook.most_s,
+            attacks: format!("{}{}", outlook.attacks_in_words(seconds), outlook.sooner()),
         })
     }
 }

@@ -1,5 +1,4 @@
 use super::*;
-use crate::record::Space;
 use crate::threat::{Forecast, Further, Room};
 use serde_json::json;
 
