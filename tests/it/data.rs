@@ -115,7 +115,7 @@ fn what_is_no_data_set_is_refused_with_the_next_step() {
 fn of_train_and_val_the_latter_is_suggested() {
     let folder = Temp::new();
     for part in ["train", "val"] {
-        folder.write(format!("{part}/cat/image.png"), b"");
+        folder.write(&format!("{part}/cat/image.png"), b"");
     }
     let error = Dataset::open(&folder, None, None).unwrap_err().message;
     assert!(error.ends_with(&format!("--data {}", folder.join("val").display())), "{error}");
