@@ -80,8 +80,10 @@ pub fn run(base: &Request) -> Result<Geometry> {
     let (shifts, after) = shifted(request, subject, setup, context, &shown.queries, spacing.distance)?;
     let map = shown.map(request, subject, attack, gallery, after)?;
     let queries = shown.queries.len();
-    let sampling = Some(format!("{queries} queries of the {} classes on the map", shown.classes));
-    let suite = record::SuiteRecord { queries, ..describe::suite(setup, None, Precision::Fp32, sampling) };
+    let sampling =
+        format!("{} of the {} classes on the map", record::number_of_queries(queries), shown.classes);
+    let suite =
+        record::SuiteRecord { queries, ..describe::suite(setup, None, Precision::Fp32, Some(sampling)) };
     let found = Geometry {
         schema_version: record::SCHEMA_VERSION,
         tool: describe::tool(request, subject),
