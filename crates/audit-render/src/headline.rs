@@ -70,7 +70,9 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
 fn advised(report: &Report, why: &str) -> String {
     match report.part {
         Some(_) => format!("{why}. Combine the parts: audit merge"),
-        None => format!("{why}: too little to distinguish a weak model from a strong one. Audit more queries"),
+        None => {
+            format!("{why}: too little to distinguish a weak model from a strong one. Audit more queries")
+        }
     }
 }
 
