@@ -21,7 +21,7 @@ use crate::record::{Outcome, Properties, Report, Space, SuiteRecord};
 use crate::report::{self, Destination};
 use crate::request::{Demands, LongRun, Output, Request, StrongSample};
 use crate::space::verification::Pair;
-use crate::threat::{Evidence, OBJECTIVES, Objective, Trial};
+use crate::threat::{Evidence, Objective, Trial};
 use crate::{Error, Result, files, interrupt};
 use files::Archive;
 use serde_json::{Map, Value, json};
@@ -116,7 +116,6 @@ pub fn bundle(
         "format": 1,
         "input": input,
         "pooling": pooling.map(Choice::name),
-        "measures": OBJECTIVES.iter().filter(|o| o.measure.confirmed).map(|o| (o.code.to_owned(), o.measure.name.into())).collect::<Map<_, Value>>(),
         "held_out": held_out,
         "pairs": pairs,
         "listed": listed,

@@ -17,13 +17,21 @@ from PIL import Image, ImageOps
 SLACK, TOP, COPY = 1e-4, 4, 0.999  # tolerance relative to an embedding's length; ranks of GTT's goal; cosine similarity of near copies
 DECODERS, ENCODERS = 5, 3  # grey levels: largest difference between decoders of a JPEG file, mean difference between encoders
 LOSSY = ("JPEG", "MPO", "WEBP", "TIFF")  # formats that programs decode with small differences; TIFF may have JPEG in it
-MEASURES = {  # the measures of an outcome, by the kind of its attack
-    **dict.fromkeys(("hit", "top1", "target_class"), {"hit"}),
-    **dict.fromkeys(("query_rank", "candidate_rank"), {"rank"}),
-    **dict.fromkeys(("reference", "duplicates", "others"), {"distance", "accepted"}),
-    **{kind: {kind} for kind in ("cosine", "retained", "captured")},
+MEASURES = {  # by kind, the measures of an outcome, and the attacks whose outcomes have them
+    "hit": ({"hit"}, "ES LTM GTM R1 NN ANC MIN ALI UNI TRI UAP"),
+    "top1": ({"hit"}, "TOP1"),
+    "target_class": ({"hit"}, "TMIN"),
+    "query_rank": ({"rank"}, "QA+ QA-"),
+    "candidate_rank": ({"rank"}, "CA+ CA-"),
+    "reference": ({"distance", "accepted"}, "DODGE IMPERSONATE"),
+    "duplicates": ({"distance", "accepted"}, "EVADE"),
+    "others": ({"distance", "accepted"}, "COLLIDE"),
+    "cosine": ({"cosine"}, "TMA"),
+    "retained": ({"retained"}, "GTT"),
+    "captured": ({"captured"}, "HUB"),
 }
-ROBUST = {"R1": ("robust_r1", "hit"), "TOP1": ("robust_top1", "top1")}  # the score of a strong search, and its kind of measure
+KINDS = {attack: kind for kind, (_, attacks) in MEASURES.items() for attack in attacks.split()}
+ROBUST = {"R1": "robust_r1", "TOP1": "robust_top1"}  # the score of a strong search
 QUERY = 1  # the role of an image that is a query and not in the gallery
 RESIZED = ("bilinear", "bicubic")  # interpolations that are Pillow's
 PARTS = {  # fields of ONNX's protobuf messages that contain tensors, by field number
@@ -282,7 +290,7 @@ def verify(bundle, model, folder=None):
 
 def confirmed(bundle, model, folder):
     files, manifest, report = unpack(bundle)
-    outcomes, suite, measures, items = report["outcomes"], report["suite"], manifest["measures"], manifest["items"]
+    outcomes, suite, items = report["outcomes"], report["suite"], manifest["items"]
     photos = folder and (Path(folder).parent if Path(folder).is_file() else Path(folder))  # images lie beside their list
     hashes = {"model": model_hash(Path(model)), "data": data_hash(items, manifest["listed"], photos)}
     for what, found in hashes.items():
@@ -311,12 +319,15 @@ def confirmed(bundle, model, folder):
     exact = object.__new__(type(judge))
     exact.__dict__ = {**judge.__dict__, "sides": 0 * judge.sides}
     index, compared = {item["id"]: i for i, item in enumerate(items)}, 0
+    listed = {(index[probe], index[reference]): same for probe, reference, same, *_ in manifest["listed"]}
+    genuine = lambda *pair: listed.get(pair) if listed else items[pair[0]]["label"] == items[pair[1]]["label"]
     for item, name, image in zip(items, manifest["images"], clean) if photos and net.pre["interpolation"] in RESIZED else ():
         if not name.endswith(".npy"):  # deeper images are
             compared += same_image(photos / item["file"], image, net.pre, prepared)
     for at, (outcome, x, z, mask) in enumerate(zip(outcomes, inputs, net.points(inputs), masks)):
         name, query, *targets = f"{outcome['attack']} of {outcome['query']}", *(index[i] for i in [outcome["query"], *outcome["targets"]])
-        before = clean[query]
+        check(outcome["attack"] in KINDS, f"{name}: an attack that this script doesn't know")
+        before, kind = clean[query], KINDS[outcome["attack"]]
         if in_files:
             x, before = (pixels(names[at], files[names[at]]) for names in (attacked, photographs))
             check(np.array_equal(prepared(opened(files[photographs[at]]), net.pre), clean[query]), f"{name}: another photograph")
@@ -338,27 +349,27 @@ def confirmed(bundle, model, folder):
             same_file(name, x, files[manifest["written"][at]], decoded, jpeg)
             largest = max(largest, round(255 * float(np.abs(decoded - before).max())))
             for claimed in (v for k, v in outcome["after"].items() if isinstance(v, bool)):
-                low, high = exact.measure(measures[outcome["attack"]], query, targets, by_pillow[at], claimed)[:2]
+                low, high = exact.measure(kind, query, targets, by_pillow[at], claimed)[:2]
                 decisions, otherwise = decisions + 1, otherwise + [name] * (not low <= claimed <= high)
-        kind = measures[outcome["attack"]]
-        check(kind == ROBUST.get(outcome["attack"], (None, kind))[1], f"{name}: {kind} is another measure than its attack's")
+        if kind == "reference":
+            pair = query, *targets
+            allowed = pair in listed if listed else len(targets) == 1 and judge.kept(query, True)[targets[0]]
+            check(allowed and genuine(*pair) == (outcome["attack"] == "DODGE"), f"{name}: {outcome['targets']} is no reference for it")
         for when, point in (("before", judge.points[query]), ("after", z)):
             states = {k: v for k, v in outcome[when].items() if k != "retrieval"}
-            expected = set() if judge.nothing(kind, query, targets) else MEASURES[kind]
+            expected = set() if judge.nothing(kind, query, targets) else MEASURES[kind][0]
             check(set(states) == expected, f"{name}: measures {when} the attack are missing, or there are others")
             for claimed in states.values():
                 low, high, claimed = (*judge.measure(kind, query, targets, point, claimed), claimed)[:3]
                 check(np.all(low <= claimed) and np.all(claimed <= high), f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
-    listed = {(index[probe], index[reference]): same for probe, reference, same, *_ in manifest["listed"]}
     for probe, reference, same in manifest["pairs"]:
-        genuine = listed.get((probe, reference)) if listed else items[probe]["label"] == items[reference]["label"]
-        check(same == genuine, f"the pair {items[probe]['id']}, {items[reference]['id']} is stated otherwise in the data")
+        check(same == genuine(probe, reference), f"the pair {items[probe]['id']}, {items[reference]['id']} is stated otherwise in the data")
     for same, share in [(True, "tar"), (False, "far")] * bool(judge.decisions):
-        pairs = [judge.far(*judge.points[pair]) for *pair, genuine in manifest["pairs"] if genuine == same]
+        pairs = [judge.far(*judge.points[pair]) for *pair, kind in manifest["pairs"] if kind == same]
         low, high = 100 * np.mean(np.array(pairs)[:, None] <= judge.decisions["threshold"] + judge.sides, axis=0) + [-1e-6, 1e-6]
         check(low <= judge.decisions[share] <= high, f"{share} is stated as {judge.decisions[share]}, where {low} to {high} is found")
     lost = {o["query"] for o in outcomes if False in (o["before"].get("hit"), o["after"].get("hit"))}  # by any attack, and without one
-    for attack, (name, _) in ROBUST.items():
+    for attack, name in ROBUST.items():
         robust, left = report["scores"].get(name), [o["query"] not in lost for o in outcomes if o["attack"] == attack and "hit" in o["after"]]
         check(robust is None or left and abs(100 * np.mean(left) - robust["value"]) < 1e-6, f"{name} is not that of its trials")
     hashes["evidence"] = hashlib.sha256(bundle).hexdigest()

@@ -194,7 +194,9 @@ fn few(queries: usize, share: Option<(&str, Option<(f64, f64)>)>) -> Option<Warn
     let half = interval.map(|(low, high)| (high - low) / 2.0);
     let known = half.map_or(String::new(), |half| format!(": {what} is known to within {half:.0} points"));
     let wide = half.is_none_or(|half| half > WIDE);
-    wide.then(|| reason::FEW_QUERIES.warning(format!("{queries} queries are few{known}")))
+    let are = if queries == 1 { "is too" } else { "are" };
+    let text = format!("{} {are} few{known}", record::number_of_queries(queries));
+    wide.then(|| reason::FEW_QUERIES.warning(text))
 }
 
 /// Resistances of few trials.
@@ -275,6 +277,7 @@ mod tests {
         let text = warning(25, 50).unwrap();
         assert!(text.starts_with("50 queries are few: robust R@1 is known to within 13 points. "), "{text}");
         assert!(warning(0, 9).unwrap().starts_with("9 queries are few. "));
+        assert!(warning(0, 1).unwrap().starts_with("1 query is too few. "));
         // For another number, the widest interval decides.
         assert!(few(50, None).unwrap().text.contains("a share of them is known to within 13 points"));
         assert!(few(100, None).is_none());

@@ -398,7 +398,7 @@ fn lone_and_double_images_are_told() {
     let report =
         bench.audit(&[&AS_THEY_ARE[..], &["--suite", "smoke", "--strong-sample", "off"]].concat()).unwrap();
     for (id, start) in [
-        ("lone-images", "1 queries have nothing to find"),
+        ("lone-images", "1 query has nothing to find"),
         ("duplicates", "2 embeddings equal another one, 1 pair in all"),
     ] {
         let text = warning(&report, id);

@@ -97,13 +97,16 @@ def of_outcomes():
         manifest["masks"] = manifest["attacked"][:1]
         stated(report, [first["hit"], *[True] * (len(strong(report)) - 1)])
 
-    def another_measure(files, manifest, report):  # every image is nearer than so large a threshold
-        manifest["measures"]["R1"] = "reference"
+    def another_attack(files, manifest, report):  # what it is measured by is unknown
+        report["outcomes"][0]["attack"] = "MINE"
+
+    def an_image_as_its_own_reference(files, manifest, report):  # it is always near
         report["verification"] = {"threshold": 9.0, "tar": 100.0, "far": 100.0}
         manifest["pairs"] = [[0, 1, True], [0, len(manifest["items"]) - 1, False]]
-        for outcome in strong(report):
-            outcome.update(targets=[manifest["items"][-1]["id"]], before={"hit": True}, after={"hit": True})
-        stated(report, [True])
+        for outcome in report["outcomes"]:
+            if outcome["attack"] == "GTM":
+                accepted = {"distance": 0.0, "accepted": True}
+                outcome.update(attack="DODGE", targets=[outcome["query"]], before=accepted, after=accepted)
 
     def a_trial_twice(files, manifest, report):
         kept = next(i for i, outcome in enumerate(report["outcomes"]) if outcome["after"]["hit"])
@@ -147,8 +150,8 @@ def of_outcomes():
     def forged_lines(files, manifest, report):
         report["model"]["path"] = "net.onnx\n  evidence sha256 0\x1b[2K"
 
-    forgeries = [another_outcome, missing_measures, fewer_masks, another_measure, a_trial_twice, a_smaller_gallery]
-    forgeries += [another_pooling, a_missing_file, a_palette, another_format, another_photograph, a_weaker_search, forged_lines]
+    forgeries = [another_outcome, missing_measures, fewer_masks, another_attack, an_image_as_its_own_reference, a_trial_twice]
+    forgeries += [a_smaller_gallery, another_pooling, a_missing_file, a_palette, another_format, another_photograph, a_weaker_search, forged_lines]
     for change in forgeries:
         print(f"{change.__name__}: {answer(forged(change), photos)}")
     print(f"without photographs: {answer(forged(another_photograph))}")

@@ -162,8 +162,8 @@ fn what_was_assumed_is_to_be_stated() {
     says(&said, &["(assumed)"]);
 }
 
-/// The strong search and the doctor keep the bounds of perturbations, whoever stated them, unless no verdict is
-/// possible within them.
+/// The strong search and the doctor keep the bounds of perturbations, whoever stated them, unless no verdict
+/// is possible within them.
 #[test]
 fn steps_keep_the_bounds() {
     let dir = Transcript::new(folder());

@@ -42,16 +42,21 @@ pub fn markdown(text: &str) -> String {
 }
 
 /// Whether a forge makes a link of the texts around `c`, unless a comment behind it parts them: a mention, an
-/// address, a reference to an issue. It looks for these in its HTML, which no longer has escapes and entities.
+/// address, a reference to an issue. It looks for these in its HTML, in which escapes and entities are gone.
 fn links(before: &str, c: char, after: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let number = after.starts_with(|c: char| c.is_ascii_digit());
     match c {
         // The @ of R@1 and mAP@R has a word before it, and no domain behind it.
         '@' => {
             let domain = after.split(|c: char| !word(c) && c != '-' && c != '.').next().unwrap_or_default();
             !before.ends_with(word) || domain.trim_end_matches('.').contains('.')
         }
-        '#' => after.starts_with(|c: char| c.is_ascii_digit()),
+        '#' => number,
+        // GH-12 is GitHub's other way to write #12.
+        '-' => {
+            number && before.as_bytes().rchunks(2).next().is_some_and(|end| end.eq_ignore_ascii_case(b"gh"))
+        }
         ':' => after.starts_with("//"),
         '.' => before.ends_with("www"),
         _ => false,
@@ -106,6 +111,7 @@ mod tests {
             ("@me, é@me", "@<!-- -->me, é@<!-- -->me"),
             ("a@b.com", "a@<!-- -->b.com"),
             ("#1 org/repo#12 #a", "\\#<!-- -->1 org/repo\\#<!-- -->12 \\#a"),
+            ("GH-12 gh-1 -1 GH-a net-1", "GH-<!-- -->12 gh-<!-- -->1 -1 GH-a net-1"),
             ("https://a.b", "https:<!-- -->//a.b"),
             ("www.a.b", "www.<!-- -->a.b"),
             ("R@1 of mAP@R, in R@1.", "R@1 of mAP@R, in R@1."),

@@ -6,7 +6,7 @@ use audit_report::facts;
 use audit_report::facts::term::terms_of;
 use audit_report::facts::{FACTS, Facts, Norm};
 use audit_report::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
-use audit_report::judge::row::{Mark, Row, State, masked, too_little};
+use audit_report::judge::row::{Mark, Row, State, masked};
 use audit_report::judge::strong;
 use audit_report::record::{MemberRow, Report, ScoreName, number_of_queries};
 
@@ -70,7 +70,9 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
 fn advised(report: &Report, why: &str) -> String {
     match report.part {
         Some(_) => format!("{why}. Combine the parts: audit merge"),
-        None => too_little(why),
+        None => {
+            format!("{why}: too little to distinguish a weak model from a strong one. Audit more queries")
+        }
     }
 }
 

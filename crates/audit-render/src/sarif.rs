@@ -152,8 +152,8 @@ fn properties(report: &Report) -> Value {
     bag
 }
 
-/// A message without links. In SARIF `[text](address)` is one in plain text too (2.1.0, section 3.11.6), and a
-/// name of a model or of an image may look like it.
+/// A message without links. In SARIF `[text](address)` is one in plain text too (2.1.0, section 3.11.6), and
+/// a name of a model or of an image may look like it.
 fn unlinked(text: &str) -> String {
     text.replace("](", "] (")
 }

@@ -504,7 +504,7 @@ pub fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
 pub fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
     let [.., interval] = cells(comparison, row);
     let some = row.difference.filter(|d| d.interval.is_some() && d.queries < row.queries);
-    interval + &some.map_or(String::new(), |d| format!(" ({} queries)", d.queries))
+    interval + &some.map_or(String::new(), |d| format!(" ({})", number_of_queries(d.queries)))
 }
 
 /// What the arrows of [`transfer`] mean.
@@ -554,8 +554,9 @@ pub fn agreement(crossed: &Crossed) -> [String; 2] {
     };
     [
         format!(
-            "on clean images {cosine}; both find the same image first for {:.1} % of {} queries{spread}",
-            of.same_first, of.queries
+            "on clean images {cosine}; both find the same image first for {:.1} % of {}{spread}",
+            of.same_first,
+            number_of_queries(of.queries)
         ),
         format!(
             "baseline {}, candidate {}, as measured in this audit, which also computes gradients",

@@ -80,8 +80,10 @@ pub fn run(base: &Request) -> Result<Geometry> {
     let (shifts, after) = shifted(request, subject, setup, context, &shown.queries, spacing.distance)?;
     let map = shown.map(request, subject, attack, gallery, after)?;
     let queries = shown.queries.len();
-    let sampling = Some(format!("{queries} queries of the {} classes on the map", shown.classes));
-    let suite = record::SuiteRecord { queries, ..describe::suite(setup, None, Precision::Fp32, sampling) };
+    let sampling =
+        format!("{} of the {} classes on the map", record::number_of_queries(queries), shown.classes);
+    let suite =
+        record::SuiteRecord { queries, ..describe::suite(setup, None, Precision::Fp32, Some(sampling)) };
     let found = Geometry {
         schema_version: record::SCHEMA_VERSION,
         tool: describe::tool(request, subject),
@@ -289,10 +291,12 @@ impl Shown {
     fn choose(gallery: &Gallery, most: usize) -> Shown {
         let mut members: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
         (0..gallery.len()).for_each(|i| members.entry(gallery.labels[i]).or_default().0.push(i));
-        let finds = |query: &&usize| gallery.positives(**query).next().is_some();
-        let queries = gallery.queries().iter().filter(finds);
-        queries.for_each(|&q| members.entry(gallery.labels[q]).or_default().1.push(q));
-        let fit = members.into_values().filter(|(_, queries)| !queries.is_empty());
+        gallery.queries().iter().for_each(|&q| members.entry(gallery.labels[q]).or_default().1.push(q));
+        // The gallery is searched for queries of classes until enough are found, and not for all queries.
+        let fit = members.into_values().filter_map(|(items, mut queries)| {
+            queries.retain(|&query| gallery.positives(query).next().is_some());
+            (!queries.is_empty()).then_some((items, queries))
+        });
         let chosen: Vec<(Vec<usize>, Vec<usize>)> = fit.take(CLASSES).collect();
         let spread = |items: &Vec<usize>| {
             items.iter().copied().step_by(items.len().div_ceil(OF_A_CLASS)).collect::<Vec<_>>()

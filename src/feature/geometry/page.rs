@@ -3,7 +3,7 @@
 use super::result::Geometry;
 use super::shown;
 use crate::Result;
-use crate::record::{Histogram, TripletState};
+use crate::record::{Histogram, TripletState, number_of_queries};
 use crate::report::html::examples::panels;
 use crate::report::html::page::{conditions, finding, page, section, table};
 use crate::report::view::Grid;
@@ -204,10 +204,10 @@ fn map(geometry: &Geometry) -> Markup {
         ),
     };
     let lead = format!(
-        "The first {} classes {how}: small dots are clean images, large ones {} queries before and after an attack ({}: {}; {}). \
+        "The first {} classes {how}: small dots are clean images, large ones {} before and after an attack ({}: {}; {}). \
          {meaning}",
         classes.len(),
-        m.queries.len(),
+        number_of_queries(m.queries.len()),
         m.attack,
         shown::mapped(geometry),
         shown::budget(geometry),
@@ -227,10 +227,10 @@ fn attacked(geometry: &Geometry) -> Markup {
     let lead = format!(
         "{} semi-hard triplets of the gallery, made as hard as they get: anchors alone move (ANP), positives and negatives (CAP), \
          or all three (SIP, as in HM); {}. d̄ is that of the clean triplets. Overall: shift ÷ d̄ times the images that move in a \
-         triplet. Below them, attacks on {} queries of the classes on the map; there d̄ is that of the gallery.",
+         triplet. Below them, attacks on {} of the classes on the map; there d̄ is that of the gallery.",
         geometry.triplets.triplets.len(),
         shown::budget(geometry),
-        geometry.suite.queries
+        number_of_queries(geometry.suite.queries)
     );
     section("How far do attacks move embeddings?", &lead, body)
 }

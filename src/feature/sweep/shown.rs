@@ -8,7 +8,7 @@ use crate::judge::mean::Mean;
 use crate::judge::quantity::{Quantity, ROBUST};
 use crate::judge::reading::{Reading, fewest};
 use crate::judge::row::{DASH, Row, State};
-use crate::record::{Attack, ScoreName, Severity, SuiteRecord};
+use crate::record::{Attack, ScoreName, Severity, SuiteRecord, number_of_queries};
 use crate::report::view::{
     Grid, RETRIEVAL, bound, in_proportion, label_at, median, retrieval_rows, scaled, strong_effort,
     takes_alpha,
@@ -261,7 +261,7 @@ fn attacked_strongly(sweep: &Sweep) -> Option<String> {
     counts.dedup();
     match counts[..] {
         [] => None,
-        [one] => Some(format!("robust R@1 of {one} queries")),
+        [one] => Some(format!("robust R@1 of {}", number_of_queries(one))),
         [least, .., most] => Some(format!("robust R@1 of {least} to {most} queries")),
     }
 }

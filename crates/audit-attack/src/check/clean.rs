@@ -3,7 +3,7 @@
 use audit_base::error::shortened;
 use audit_gallery::space::{self, Gallery, product};
 use audit_report::judge::share::wilson;
-use audit_report::record::{Benign, Found, Metric, Severity};
+use audit_report::record::{Benign, Found, Metric, Severity, number_of_queries};
 use std::collections::HashMap;
 
 /// The largest number of points used for distances and variances.
@@ -107,9 +107,9 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
     let (r1, chance) = (benign.r1 / 100.0, r.chance());
     let (low, high) = wilson((r1 * benign.queries as f64).round() as usize, benign.queries);
     let text = format!(
-        "{embeddings}; R@1 {:.1} % (95 % {low:.1} – {high:.1}, {} queries), by chance {:.1} %",
+        "{embeddings}; R@1 {:.1} % (95 % {low:.1} – {high:.1}, {}), by chance {:.1} %",
         benign.r1,
-        benign.queries,
+        number_of_queries(benign.queries),
         100.0 * chance
     );
     // If chance is small, R@1 up to about twice chance is low; never above 1.
@@ -210,7 +210,9 @@ pub(super) fn lone(r: &CleanRetrieval) -> Found {
     match r.benign.map_or(0, |benign| benign.without_positive) {
         0 => Found::passed("all do"),
         lone => Found::warning(format!(
-            "{lone} queries have nothing to find: no other image of their class, or none from another camera"
+            "{} {} nothing to find: no other image of the class, or none from another camera",
+            number_of_queries(lone),
+            if lone == 1 { "has" } else { "have" }
         )),
     }
 }

@@ -236,7 +236,7 @@ impl<'a> DoctorInput<'a> {
     /// Why these gains can't be judged, if they can't.
     fn unjudged(&self, gains: &[Gain]) -> Option<Found> {
         let Some(all) = gains.first() else { return Some(unmeasured()) };
-        let why = match self.perturbations.len() < self.trials.len() {
+        let why = match self.trials.iter().all(|t| t.objective.shared.is_some()) {
             true => "a single perturbation can't tell a difference from chance".into(),
             false => format!("fewer than {ENOUGH} queries can't tell a difference from chance"),
         };

@@ -227,8 +227,8 @@ mod smallest_tests {
     use crate::ball::BALLS;
 
     /// A run from the centre of `bound`, which ends as the runner ends it: the loss and the image that it
-    /// found, and how many losses it saw. `of`: the loss of an image and its gradient, which is scaled here as
-    /// the runner scales it.
+    /// found, and how many losses it saw. `of`: the loss of an image and its gradient, which is scaled here
+    /// as the runner scales it.
     pub fn walked(
         search: &Search,
         bound: Bound,

@@ -1,7 +1,7 @@
 //! Which execution provider took which node.
 
-/// The nodes that an execution provider took, in a session made with [`super::ASSIGNMENT`]. They are the nodes
-/// after basic optimisation and before kernels are fused. ort doesn't wrap these functions.
+/// The nodes that an execution provider took, in a session made with [`super::ASSIGNMENT`]. They are the
+/// nodes after basic optimisation and before kernels are fused. ort doesn't wrap these functions.
 #[allow(unsafe_code)]
 pub fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<String>> {
     use ort::{AsPointer, ortsys};

@@ -5,7 +5,9 @@ use super::page::{folded, line, section as framed, sentence};
 use crate::view::{about, label_at};
 use audit_report::facts::Facts;
 use audit_report::judge::score::withstood;
-use audit_report::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome, Report};
+use audit_report::record::{
+    Example, Examples, Map, MapPoint, Move, Neighbour, Outcome, Report, number_of_queries,
+};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -269,9 +271,9 @@ fn map(map: &Map, has_classes: bool) -> Markup {
     }
     let lead = format!(
         "The gallery in the plane of its two largest principal components ({:.0} % of its variance): distances in it are only \
-         part of the truth. Large dots: {} queries under {}{}.",
+         part of the truth. Large dots: {} under {}{}.",
         map.variance,
-        map.queries.len(),
+        number_of_queries(map.queries.len()),
         map.attack,
         match has_classes {
             true => ", each in the colour of its class; small dots of that colour: the images it should find",

@@ -5,7 +5,9 @@ use crate::html::examples::image;
 use crate::html::page::{section, table};
 use crate::view::{Grid, capital};
 use audit_gallery::corruption::STRENGTHS;
-use audit_report::record::{CorruptedPictures, CorruptionRow, Corruptions, Report, SameEps, size};
+use audit_report::record::{
+    CorruptedPictures, CorruptionRow, Corruptions, Report, SameEps, number_of_queries, size,
+};
 use maud::{Markup, html};
 
 /// The section; empty if the suite has no corruptions.
@@ -71,8 +73,8 @@ fn sentence(report: &Report, found: &Corruptions) -> String {
         None => String::new(),
     };
     format!(
-        "natural corruptions of {} queries, no attacker: R@1 {} and mAP {} on average, {:.1} and {:.1} without a corruption{as_costly}",
-        found.queries,
+        "natural corruptions of {}, no attacker: R@1 {} and mAP {} on average, {:.1} and {:.1} without a corruption{as_costly}",
+        number_of_queries(found.queries),
         with(found.mean_r1, found.mean_r1_interval),
         with(found.mean_map, found.mean_map_interval),
         found.clean_r1,

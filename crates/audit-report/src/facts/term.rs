@@ -480,6 +480,13 @@ audit_base::known_by_name!(Term);
 mod tests {
     use super::*;
 
+    /// Tables and gates find a term by its name.
+    #[test]
+    fn every_term_belongs_to_one_objective() {
+        let names: std::collections::BTreeSet<&str> = Term::all().map(|term| term.name).collect();
+        assert_eq!(names.len(), Term::all().count());
+    }
+
     #[test]
     fn standing_and_success_run_the_other_way() {
         for term in Term::all() {

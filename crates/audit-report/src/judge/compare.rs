@@ -8,7 +8,7 @@ use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::row::{Row, State, Word, alarm};
 use crate::judge::strong;
-use crate::record::{Report, SuiteRecord, as_typed, reason};
+use crate::record::{Report, SuiteRecord, as_typed, number_of_queries, reason};
 use audit_base::{Error, Result};
 use audit_gallery::corruption::CORRUPTIONS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         found.push(format!("data: {} and {}", brief(a), brief(b)));
     } else if a.data.gallery > 0 && b.data.gallery > 0 {
         // Reports of versions without separate queries have 0 here.
-        let roles = |r: &Report| format!("{} ranked, {} queries", r.data.gallery, r.data.queries);
+        let roles = |r: &Report| format!("{} ranked, {}", r.data.gallery, number_of_queries(r.data.queries));
         if roles(a) != roles(b) {
             found.push(format!("data: {} and {}", roles(a), roles(b)));
         }

@@ -224,11 +224,6 @@ pub fn masked(report: &Report) -> bool {
     report.errors().any(|w| reason::MASKED_GRADIENTS.made(w))
 }
 
-/// Why a number is not shown, and what to do.
-pub fn too_little(why: &str) -> String {
-    format!("{why}: too little to distinguish a weak model from a strong one. Audit more queries")
-}
-
 /// The numbers of an attack, for the tables of reports and of sweeps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttackRow {

@@ -21,8 +21,9 @@ fn spread(
     unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
 }
 
-/// The 95 % interval of an EER in [0, 1]. An EER lies between both error rates at any distance: if there are
-/// no errors, the rate of the kind of pair of which there are fewer bounds it, and so if all are errors.
+/// The 95 % interval of an EER in [0, 1]. The true EER lies between both true error rates at any distance. So
+/// if there are no errors, or only errors, it is known at least as well as the rate of which there are fewer
+/// pairs.
 fn of_eer(eer: f64, [genuine, impostor]: [usize; 2], resamples: &[Accuracy]) -> Option<(f64, f64)> {
     let resampled = spread([genuine, impostor], resamples, |a| 100.0 * a.eer);
     with_width(eer, genuine.min(impostor), resampled)
