@@ -72,6 +72,7 @@ pub const HALVED: Member = Member {
     steps: 200,
     from: From::Stretched,
     until: Some(0.0),
+    at_once: r1::AT_ONCE,
     ..SMALLEST
 };
 /// Turns what was found into images of whole grey levels.
