@@ -15,6 +15,7 @@ use audit_report::facts::protocols::usual_eps;
 use audit_report::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
 use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, Quantity, ROBUST};
 use audit_report::judge::row::{DASH, masked};
+use audit_report::judge::strong::Contradictions;
 use audit_report::record::{
     FEW, Report, Robust, Smallest, Space, SuiteRecord, number_of_queries, reason, size,
 };
@@ -227,7 +228,7 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
         ),
     ];
     let score = ARS.row(report);
-    if score.value.is_some() && !score.void && score.contradicted(report) {
+    if score.value.is_some() && !score.void && Contradictions::of(report).refuted(ARS).is_some() {
         reasons.push(format!(
             "ARS, {}, is more favourable: its attacks are weaker than the strong search",
             score.number()
