@@ -11,7 +11,7 @@ use crate::facts::term::Term;
 use crate::facts::{Facts, is_robust_term};
 use crate::record::{Attack, Hub, Report, RetrievalRow, reason};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// State of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -38,7 +38,7 @@ impl State {
 }
 
 /// Why a number is invalid or unreliable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
     /// It is not shown.
