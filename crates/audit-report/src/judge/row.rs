@@ -302,9 +302,7 @@ fn not_measured(quantity: &Quantity, report: &Report) -> String {
         None if report.suite.surrogate.is_some() => {
             "it is a white-box number, and these attacks were made on another model".into()
         }
-        None if report.verification.as_ref().is_some_and(|found| found.listed) => {
-            "a list of pairs doesn't say who is on all images".into()
-        }
+        None if report.lists_pairs() => "a list of pairs doesn't say who is on all images".into(),
         None if report.part.is_some() => "no query of this part is in the sample of the strong search".into(),
         None => "it was left out by --strong-sample off".into(),
     }

@@ -180,6 +180,12 @@ impl Report {
         }
     }
 
+    /// Whether its images came as a list of pairs.
+    pub fn lists_pairs(&self) -> bool {
+        self.verification.as_ref().is_some_and(|found| found.listed)
+            || self.warnings.iter().any(|w| reason::ONE_KIND_OF_PAIRS.made(w))
+    }
+
     /// Whether gradients were estimated.
     pub fn estimated(&self) -> bool {
         self.warnings.iter().any(|w| reason::GRADIENT_ESTIMATED.made(w))
