@@ -166,9 +166,15 @@ impl Report {
         self.warnings.iter().filter(|w| w.severity == Severity::Error)
     }
 
+    /// Whether `finding` invalidates the scores, and the user did not accept that. Formats with failures show
+    /// such a finding as one, and an accepted finding as a warning.
+    pub fn fails_by(&self, finding: &Warning) -> bool {
+        !self.allow_untrusted && finding.severity == Severity::Error
+    }
+
     /// Whether a finding invalidates the scores, and the user did not accept that.
     pub fn untrusted(&self) -> bool {
-        !self.allow_untrusted && self.errors().next().is_some()
+        self.warnings.iter().any(|finding| self.fails_by(finding))
     }
 
     /// The exit code of the report, if not success: 12 if the result is not trusted and the user did not
