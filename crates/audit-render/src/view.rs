@@ -527,7 +527,7 @@ pub fn transfer(crossed: &Crossed, spread: bool) -> Grid {
     let row = |of: &Transfer| {
         vec![of.metric.name.into(), cell(of, 0, 0), cell(of, 1, 0), cell(of, 0, 1), cell(of, 1, 1)]
     };
-    let head = ["", "base → base", "cand. → base", "base → cand.", "cand. → cand."];
+    let head = ["metric", "base → base", "cand. → base", "base → cand.", "cand. → cand."];
     Grid::new(&head, &[0], crossed.transfer.iter().map(row))
 }
 
