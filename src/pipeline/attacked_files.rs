@@ -12,7 +12,9 @@ use crate::threat::{Evidence, Objective};
 use crate::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
 
 /// The list in the folder. It is written last: a folder without it belongs to an audit that did not end.
@@ -31,6 +33,8 @@ pub struct AttackedFiles {
     jpeg: Option<u8>,
     /// By query, the file's name below the folder of its attack.
     names: BTreeMap<String, String>,
+    /// The open file of [`RUN`], whose lock keeps other audits out.
+    _claim: Option<File>,
 }
 
 /// Refuses a folder if this audit makes no files, if it has other files, or if it is among the images, where
@@ -80,31 +84,54 @@ impl AttackedFiles {
             }
             names.insert(item.id.clone(), name);
         }
-        AttackedFiles { folder: folder.into(), jpeg, names }
+        AttackedFiles { folder: folder.into(), jpeg, names, _claim: None }
     }
 
-    /// Claims the folder for the audit `run`. Errors (exit code 2): it has files of another audit, or of one
-    /// that is unknown. `resumed`: whether there may be files of an earlier process.
-    pub fn claim(&self, run: &Identity, resumed: bool) -> Result<()> {
+    /// Claims the folder for the audit `run`, until this value is dropped. Errors (exit code 2): another
+    /// process has it; it has files of another audit, or of one that is unknown. `resumed`: whether there may
+    /// be files of an earlier process.
+    pub fn claim(&mut self, run: &Identity, resumed: bool) -> Result<()> {
         let failed = |why: String| Error::usage(format!("--attacked-out {}: {why}", self.folder.display()));
-        let (file, hidden) = (self.folder.join(RUN), self.folder.join(HIDDEN_RUN));
-        let read = |file: &Path| files::read_text(file, files::BY_HAND);
+        let path = self.folder.join(RUN);
+        let unwritable = |e: std::io::Error| failed(format!("can't write {}: {e}", path.display()));
         let run = run.sha256()? + "\n";
-        match read(&file).or_else(|_| read(&hidden)) {
-            Ok(found) if found == run => return Ok(()),
+        std::fs::create_dir_all(&self.folder).map_err(unwritable)?;
+        let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = open.map_err(unwritable)?;
+        // Until the first image is written, an audit that runs looks like one that was interrupted. Some
+        // network file systems have no locks; there nothing tells the two apart.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(failed("another audit is writing there. Let it end, or name a new folder".into()));
+        }
+        let mut found = Vec::new();
+        (&file).take(files::BY_HAND).read_to_end(&mut found).map_err(unwritable)?;
+        if found.is_empty() {
+            found = files::read(&self.folder.join(HIDDEN_RUN), files::BY_HAND).unwrap_or_default();
+        }
+        match &found[..] {
+            found if found == run.as_bytes() => {}
             _ if !has_files(&self.folder) => {}
             // It was empty when this audit began: its journal may lie there.
-            Err(_) if !resumed => {}
-            found => {
-                let whose = if found.is_ok() { "another audit" } else { "an unknown audit" };
-                return Err(failed(format!(
-                    "its files are of {whose}. Name a new folder, or empty this one"
-                )));
+            [] if !resumed => {}
+            [] => {
+                _ = std::fs::remove_file(&path);
+                return Err(failed(
+                    "its files are of an unknown audit. Name a new folder, or empty this one".into(),
+                ));
+            }
+            _ => {
+                return Err(failed(
+                    "its files are of another audit. Name a new folder, or empty this one".into(),
+                ));
             }
         }
-        std::fs::create_dir_all(&self.folder)
-            .and_then(|()| files::replace(&file, run.as_bytes()))
-            .map_err(|e| failed(format!("can't write {}: {e}", file.display())))
+        file.set_len(0)
+            .and_then(|()| file.seek(SeekFrom::Start(0)))
+            .and_then(|_| file.write_all(run.as_bytes()))
+            .and_then(|()| file.sync_all())
+            .map_err(unwritable)?;
+        self._claim = Some(file);
+        Ok(())
     }
 
     fn path(&self, outcome: &Outcome) -> String {
@@ -112,7 +139,8 @@ impl AttackedFiles {
         format!("{}/{name}", outcome.attack)
     }
 
-    /// Whether an earlier process wrote the file of an outcome.
+    /// Whether an earlier process wrote the file of an outcome. Neither the journal nor an outcome has its
+    /// hash, so that a file that was changed since is not noticed.
     pub fn has(&self, outcome: &Outcome) -> bool {
         self.folder.join(self.path(outcome)).is_file()
     }

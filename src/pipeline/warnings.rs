@@ -136,6 +136,14 @@ pub fn of_trials(
             Facts::codes(|o| o.measured.keeps)
         )));
     }
+    let missing = [("genuine", true), ("impostor", false)];
+    let missing = missing.iter().find(|(_, same)| context.pairs.probes(*same).is_empty());
+    let decides = context.pairs.listed && !context.threshold.is_nan();
+    if let Some((kind, _)) = missing.filter(|_| decides) {
+        found.push(reason::ONE_KIND_OF_PAIRS.warning(format!(
+            "the list has no {kind} pairs: FAR, TAR and EER, which take both kinds, and the attack on {kind} pairs were not measured"
+        )));
+    }
     found
 }
 

@@ -95,6 +95,12 @@ impl Phase {
         self.track.expect(self.since.elapsed().as_secs_f64(), work as f64, seconds);
     }
 
+    /// Counts the per cent of the most work that there may be, in place of what is expected. If several
+    /// expectations may be exceeded, the count would reach 99 % with the first of them, and never goes back.
+    pub fn of_most(&mut self) {
+        self.track.of_most = true;
+    }
+
     fn show(&mut self, shown: Progress, begun: bool, at: Option<Position>) {
         self.left = [shown.expected, shown.left];
         if let Some(bar) = &self.bar {

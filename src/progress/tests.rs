@@ -71,6 +71,26 @@ fn trials_that_end_early_make_no_far_bound() {
     assert_eq!(early[40].time(), "about 40 s left, at most 90 s");
 }
 
+/// A photograph that withstands the first searches: what is expected is exceeded twice, and the per cent, of
+/// the most work that there may be, go on. The time is of what is expected.
+#[test]
+fn per_cent_of_the_most_work_do_not_stay() {
+    let mut track = Track::new(1000, 0);
+    track.of_most = true;
+    let expected = |made: f64| [100.0, 300.0].into_iter().find(|all| *all >= made).unwrap_or(1000.0);
+    let mut shown = Vec::new();
+    for t in 0..=10 {
+        let (now, made) = (f64::from(t), 100.0 * f64::from(t));
+        track.expect(now, expected(made), None);
+        shown.push(track.advance(now, [made, 1000.0 - made]));
+    }
+    shown.push(track.end());
+    honest(&shown);
+    let percent: Vec<u64> = shown.iter().map(Progress::percent).collect();
+    assert_eq!(percent, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 100]);
+    assert_eq!(shown[5].expected, Some(5.0));
+}
+
 /// The first report comes after seconds in which a model was loaded, and so does the first full step.
 #[test]
 fn what_comes_before_the_work_is_no_part_of_its_rate() {

@@ -60,6 +60,8 @@ pub(super) struct Track {
     done: u64,
     /// Work done by this process.
     made: f64,
+    /// Whether the share is of the most work that there may be, and not of what is expected.
+    pub(super) of_most: bool,
     pub(super) estimate: Estimate,
 }
 
@@ -78,7 +80,10 @@ impl Track {
     /// steps that are done.
     pub(super) fn advance(&mut self, now: f64, [made, left]: [f64; 2]) -> Progress {
         self.made = made;
-        let Left { share, expected, most } = self.estimate.see(now, made, left);
+        let Left { mut share, expected, most } = self.estimate.see(now, made, left);
+        if self.of_most && made + left > 0.0 {
+            share = made / (made + left);
+        }
         let own = (share * (self.total - self.earlier.min(self.total)) as f64).round() as u64;
         // More work than expected doesn't end the phase.
         let end = if left > 0.0 { self.total.saturating_sub(1) } else { self.total };

@@ -1,5 +1,6 @@
 //! Each check of trust fires on a model made for it, and none does on valid ones.
 
+use crate::common::masked::Mask;
 use crate::common::models::{Bench, DIM, SIDE, Weights, before, grey, images, small, trunk, trunk_weights};
 use crate::common::transcript::{portable, unmeasured};
 use crate::common::{CPU, Rng, Temp, bundled, one_line, plan, rendered, request, says, warning};
@@ -195,7 +196,9 @@ fn rounding() -> Graph {
 fn rounding_in_front_is_caught() {
     let e = examine(&rounding(), &[], None);
     fires(&e, Severity::Error, &["zero-gradient", "direction", "unbounded", "noise", "black-box"]);
-    fires(&e, Severity::Warning, &["flat-operators", "curve"]);
+    fires(&e, Severity::Warning, &["flat-operators"]);
+    // Of 8 queries 1 is left at any ε, which says nothing beside a chance of 7 %.
+    fires(&e, Severity::Ok, &["curve"]);
     let zero = finding(&e, "zero-gradient");
     assert!(zero.found.contains("Round \"rounded\"") && !zero.advice.is_empty(), "{}", zero.found);
 }
@@ -248,7 +251,19 @@ fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
     let bare = behind(nodes, Weights::new(1).floats("two", &[], &[2.0]).floats("one", &[], &[1.0]));
     let e = examine(&saturating(), &[], Some(&bare));
     fires(&e, Severity::Error, &["noise", "black-box", "unbounded"]);
-    fires(&e, Severity::Warning, &["transfer", "curve"]);
+    fires(&e, Severity::Warning, &["transfer"]);
+}
+
+/// The mask hides the gradient of a model that retrieves well, so that attacks leave half of the queries at any
+/// ε.
+#[test]
+fn a_curve_that_stays_above_chance_is_caught() {
+    let dir = Temp::new();
+    let plain = Graph::load(&bundled("plain.onnx")).unwrap();
+    let masked = dir.write("masked.onnx", Mask::named("sigmoid-200").apply(&plain).encode());
+    let audit = request(&[masked.to_str().unwrap(), "--suite", "ars", "--max-queries", "12"]);
+    let e = doctor::run(&Doctor { audit, only: vec!["curve".into()] }).unwrap();
+    fires(&e, Severity::Warning, &["curve"]);
 }
 
 /// A check without input from the suite is not checked. A random search of the suite isn't compared with a

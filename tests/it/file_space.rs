@@ -118,6 +118,19 @@ fn outcomes_are_those_of_the_written_files() {
     assert_eq!((dataset.items.len(), dataset.classes.len()), (40, 4));
 }
 
+/// The list is read back if the name of a photograph has a line break.
+#[test]
+#[cfg(unix)]
+fn names_with_line_breaks_are_read_back() {
+    let folder = stage();
+    let odd = "photos/class1/3\nb.png";
+    std::fs::rename(folder.join("photos/class1/3.png"), folder.join(odd)).unwrap();
+    audit(&folder, "-o r.json --attacked-out out").ended(0);
+    let dataset = Dataset::open(&folder.join("out/attacked.csv"), None, None).unwrap();
+    assert_eq!(dataset.items.len(), 40);
+    assert!(dataset.items.iter().any(|item| item.id == "ES/class1/3\nb.png"));
+}
+
 /// Photographs of all sizes share batches; the others of a batch change nothing. A resumed run makes the
 /// missing files.
 #[test]

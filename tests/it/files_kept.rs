@@ -184,6 +184,20 @@ fn attacked_files_of_another_audit_are_refused() {
     audit(&dir, "--attacked-out new -o c.json").ended(0);
 }
 
+/// An audit that has written no file yet keeps others out of its folder: here this test holds the claim.
+#[test]
+fn a_folder_of_attacked_files_has_one_writer() {
+    let dir = stage();
+    dir.write("suite.yaml", "form: corrected\nattacks: [ES]\nsteps: 3\neps: 16/255\nspace: file\n");
+    dir.write("out/attacked.run", "another\n");
+    let claim = std::fs::File::open(dir.join("out/attacked.run")).unwrap();
+    claim.lock().unwrap();
+    let err = audit(&dir, "--attacked-out out -o a.json").ended(2).err;
+    says(&err, &["--attacked-out out: another audit is writing there", "name a new folder"]);
+    drop(claim);
+    audit(&dir, "--attacked-out out -o a.json").ended(0);
+}
+
 /// Boxes of `data/` in COCO's form: of each class two images, of this width.
 fn boxes(width: usize) -> String {
     let places: Vec<(usize, usize)> = (0..3).flat_map(|class| [(class, 0), (class, 1)]).collect();

@@ -179,4 +179,9 @@ fn the_weakest_class_is_chosen_among_classes_and_attacks() {
     let (low, high) = exact(6, 12, 0.05 / 3.0);
     let page = rendered(&report, "html");
     says(&page, &[&format!("{low:.1} – {high:.1}"), "for new queries of these classes", "Wilson", "Clopper"]);
+    // Two attacks that break a whole class: the first of the report's table is named.
+    for o in &mut report.outcomes {
+        o.after = hit(!o.query.starts_with("bee/"));
+    }
+    says(&on_terminal(&report, 400), &["Weakest of 2 classes under ES:R", "bee 12 of 12"]);
 }

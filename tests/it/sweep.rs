@@ -2,11 +2,13 @@
 
 use crate::common::models::stage;
 use crate::common::transcript::{Transcript, readable};
-use crate::common::{Ran, Temp, one_line, run, says, words};
+use crate::common::{Ran, Temp, bundled, one_line, run, says, words};
 use audit::command::Command;
 use audit::feature::sweep;
 use audit::feature::sweep::{Sweep, SweepPoint};
-use audit::record::Report;
+use audit::judge::row::Mark;
+use audit::record::{Report, Verification};
+use std::collections::BTreeMap;
 
 const SUITE: &str = "form: corrected\nattacks: [CA+, QA+, ES, GTT]\nsteps: 3\n";
 /// A sweep as a user starts it.
@@ -80,6 +82,32 @@ fn every_point_is_the_audit_with_its_settings() {
         assert_eq!(numbers!(point), numbers!(alone), "{:?}", point.at);
         assert!(point.smallest.as_ref().is_some_and(|s| s.most == point.place[0] as f32));
     }
+    // Decisions by a threshold. A sweep has no outcomes, and so no groups of single pairs.
+    let pairs = "form: corrected\nthreshold: far=0.1\nattacks: [DODGE, IMPERSONATE]\nsteps: 3\n";
+    dir.write("suite.yaml", pairs);
+    let found = swept(&dir, &["--over", "eps=2/255,0.1"]).unwrap();
+    for point in &found.points {
+        let alone = audited(&dir, &["--eps", &point.at[0]]).verification.unwrap();
+        let expected = Verification { group_of: BTreeMap::new(), ..alone };
+        assert_eq!(point.verification.as_ref(), Some(&expected), "{:?}", point.at);
+    }
+    let clean = found.points[0].verification.as_ref().unwrap();
+    let (threshold, tar) = (format!("{:.4}", clean.threshold), format!("{:.1}", clean.tar));
+    says(&sweep::terminal(&found), &["threshold", "clean FAR, %", "clean TAR, %", &threshold, &tar]);
+}
+
+/// Steps that are too small leave most queries, and the strong search none: ARS is marked, as in a report.
+#[test]
+fn a_contradicted_score_is_marked() {
+    let dir = Temp::new();
+    let flags = "--suite ars --max-queries 24 --alpha 0.001 --over steps=32 -q -o s.json -o s.html";
+    let done = run(&dir, words(&format!("sweep {:?} {flags}", bundled("plain.onnx")))).ended(0);
+    let found: Sweep = serde_json::from_str(&dir.text("s.json")).unwrap();
+    let [point] = found.points.as_slice() else { panic!("{} points", found.points.len()) };
+    assert_eq!(point.marks.get("ars"), Some(&Mark::Contradicted), "{:?}", point.warnings);
+    assert_eq!(point.marks.get("robust_r1"), None);
+    says(&done.out, &["), contradicted"]);
+    says(&dir.text("s.html"), &["), contradicted"]);
 }
 
 /// Trials and starts of each seed are those of `audit --seed`, and the table has their mean and deviation.
@@ -185,6 +213,7 @@ fn tables_and_curves_are_written() {
     // Robust R@1 and five terms, each with a plot of two curves of two points.
     assert_eq!((html.matches("<polyline").count(), html.matches("<circle").count()), (12, 24));
     let plots: Vec<&str> = html.split("aria-label=\"").skip(1).filter_map(|t| t.split('"').next()).collect();
+    let plots: Vec<&str> = plots.into_iter().filter(|name| name.contains(" along ")).collect();
     assert_eq!(plots[0], "R1 along eps");
     says(&html, &["steps=2"]);
     // The plots are 340 wide. A value's name is centred below its position, and its letters are about 6 wide.
@@ -205,6 +234,7 @@ fn tables_and_curves_are_written() {
     says(tables, &["8/255", &within]);
     says(&html, &[&within]);
     let whole = &found.points[3].suite;
+    // Without a suite on pairs there is no threshold.
     let expected = [
         robust.value.to_string(),
         low.to_string(),
@@ -213,6 +243,9 @@ fn tables_and_curves_are_written() {
         whole.eps.to_string(),
         whole.alpha.to_string(),
         found.points[3].warnings.iter().map(|w| w.id.as_str()).collect::<Vec<_>>().join(" "),
+        String::new(),
+        String::new(),
+        String::new(),
     ];
     let last: Vec<&str> = row.split(',').skip(15).collect();
     assert_eq!(last, expected.each_ref().map(String::as_str));

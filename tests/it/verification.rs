@@ -411,6 +411,14 @@ fn what_cannot_be_decided_is_refused() {
     let genuine: Vec<&str> = listed.lines().filter(|line| !line.contains(",false,")).collect();
     folder.write("pairs.csv", genuine.join("\n"));
     folder.note(&run(&folder, "faces", "").unwrap_err().message);
+    // A stated threshold needs no impostor pair. The report says what it lacks, and advises no other suite.
+    let stated = run(&folder, "faces", "--threshold cosine=0.5 --max-queries 2").unwrap();
+    assert!(stated.verification.is_none() && stated.outcomes.iter().all(|o| o.attack == "DODGE"));
+    let line = "audit plain.onnx --data pairs.csv --suite faces --threshold cosine=0.5 --max-queries 2";
+    let page = rendered(&Report { command: Some(line.into()), ..stated }, "html");
+    let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
+    says(&page, &["pairs-of-one-kind", "the list has no impostor pairs", "a list of pairs"]);
+    assert!(!page.contains("--suite robust"), "{page}");
     let wrong = crate::common::run(&folder, words("model.onnx --suite faces --threshold 0.3")).ended(2);
     folder.note(&wrong.err);
     insta::assert_snapshot!(folder.told());

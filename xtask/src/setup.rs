@@ -10,7 +10,8 @@ use crate::{
     wheel::{Wheel, megabytes},
 };
 use std::{
-    env, fs,
+    env,
+    fs::{self, File},
     path::{Path, PathBuf},
     process,
     time::Instant,
@@ -238,20 +239,49 @@ impl Build {
     }
 }
 
-/// A folder for unfinished work, gone when it goes out of scope.
-pub struct Draft(pub PathBuf);
+/// A folder for unfinished work, gone when it goes out of scope. The open file's lock tells other processes
+/// that this one is alive.
+pub struct Draft(pub PathBuf, File);
+
+/// The file in a draft that is locked.
+const LOCK: &str = "lock";
 
 impl Draft {
     pub fn beside(folder: &Path) -> Result<Draft> {
+        remove_abandoned(folder);
         let draft = folder.with_extension(format!("{}.tmp", process::id()));
         file("make", &draft, fs::create_dir_all(&draft))?;
-        Ok(Draft(draft))
+        let lock = file("write in", &draft, File::create(draft.join(LOCK)))?;
+        // Without a lock the draft isn't told from one that was abandoned, and where files have no locks, none
+        // is removed.
+        let _ = lock.try_lock();
+        Ok(Draft(draft, lock))
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
+        let _ = self.1.unlock();
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes drafts of `folder` whose process was killed.
+fn remove_abandoned(folder: &Path) {
+    let stem = folder.file_stem().unwrap_or_default().to_string_lossy();
+    let entries = folder.parent().and_then(|beside| fs::read_dir(beside).ok());
+    for draft in entries.into_iter().flatten().flatten() {
+        let name = draft.file_name();
+        let name = name.to_string_lossy();
+        let process = name.strip_prefix(&*stem).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".tmp"));
+        if process.is_none_or(|id| id.parse::<u32>().is_err()) {
+            continue;
+        }
+        // Drafts of earlier versions have no such file, and get one.
+        let lock = File::options().write(true).create(true).truncate(false).open(draft.path().join(LOCK));
+        if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
+            let _ = fs::remove_dir_all(draft.path());
+        }
     }
 }
 
@@ -285,6 +315,23 @@ mod tests {
     fn the_tools_want_the_same_version() {
         let wanted = fs::read_to_string(root().join("tools/requirements.txt")).unwrap();
         assert!(wanted.lines().any(|line| line == format!("onnxruntime=={VERSION}")));
+    }
+
+    /// A process that is killed leaves its draft behind, with or without a lock that nobody holds any more.
+    #[test]
+    fn drafts_of_killed_processes_are_removed() {
+        let folder = env::temp_dir().join("xtask-abandoned");
+        let [dead, alive, other] =
+            ["4000000001.tmp", "4000000002.tmp", "old.tmp"].map(|extension| folder.with_extension(extension));
+        [&dead, &alive, &other].map(|draft| fs::create_dir_all(draft).unwrap());
+        let lock = File::create(alive.join(LOCK)).unwrap();
+        lock.lock().unwrap();
+        let draft = Draft::beside(&folder).ok().unwrap();
+        assert_eq!([&dead, &alive, &other, &draft.0].map(|draft| draft.exists()), [false, true, true, true]);
+        drop(lock);
+        remove_abandoned(&folder);
+        assert_eq!([&alive, &other, &draft.0].map(|draft| draft.exists()), [false, true, true]);
+        fs::remove_dir_all(other).unwrap();
     }
 
     #[test]

@@ -15,6 +15,7 @@ use audit_report::facts::protocols::usual_eps;
 use audit_report::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
 use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, Quantity, ROBUST};
 use audit_report::judge::row::{DASH, masked};
+use audit_report::judge::strong::Contradictions;
 use audit_report::record::{
     FEW, Report, Robust, Smallest, Space, SuiteRecord, number_of_queries, reason, size,
 };
@@ -121,7 +122,7 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
         return by_top1(report, robust);
     }
     let (standing, headline, reasons) = match &report.scores.robust_r1 {
-        None if of_list(report) => {
+        None if report.lists_pairs() => {
             let headline = "No verdict: a list of pairs has no robust R@1, which a verdict needs".into();
             let read =
                 "Read below how many decisions are wrong on clean images, and how many under attack".into();
@@ -227,7 +228,7 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
         ),
     ];
     let score = ARS.row(report);
-    if score.value.is_some() && !score.void && score.contradicted(report) {
+    if score.value.is_some() && !score.void && Contradictions::of(report).refuted(ARS).is_some() {
         reasons.push(format!(
             "ARS, {}, is more favourable: its attacks are weaker than the strong search",
             score.number()
@@ -366,12 +367,6 @@ fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     (Standing::Open, "No verdict yet: no strong search was run".into(), reasons)
 }
 
-/// Whether its images came as a list of pairs. The list does not identify every image, so that R@1 says
-/// little.
-fn of_list(report: &Report) -> bool {
-    report.verification.as_ref().is_some_and(|found| found.listed)
-}
-
 /// Queries of a further audit that measures more than a report did.
 const MORE: usize = 200;
 /// A step of several verdicts.
@@ -443,7 +438,8 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
         Standing::Open if report.part.is_some() => {
             steps.push(say("Combine the parts: `audit merge` takes the reports of all, as JSON"));
         }
-        Standing::Open | Standing::Between if of_list(report) => {
+        // The list does not identify every image, so that R@1 says little.
+        Standing::Open | Standing::Between if report.lists_pairs() => {
             if report.suite.sampling.is_some() {
                 let most = MORE.max(2 * report.suite.queries);
                 let pairs = again.as_mut().map(|again| again.on_more(most, "pairs"));
@@ -470,7 +466,7 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
                  program: docs/training.md in its repository",
             ));
             steps.push((compared(again.as_ref()), None));
-            if report.smallest.is_none() && report.suite.ladder.is_none() && !of_list(report) {
+            if report.smallest.is_none() && report.suite.ladder.is_none() && !report.lists_pairs() {
                 let smallest = again.as_mut().and_then(|again| again.smallest(SMALLEST));
                 steps.push(offer("Measure how small a change breaks a query", "--suite robust", smallest));
             }

@@ -6,6 +6,7 @@ use super::view::{bound_in_norm, stepping};
 use audit_base::Result;
 use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::State;
+use audit_report::judge::strong::Contradictions;
 use audit_report::record::{Report, Severity, number_of_queries};
 use serde_json::{Value, json};
 
@@ -71,6 +72,7 @@ fn property(name: &str, value: &str) -> Value {
 
 /// Every number. Its slice says what takes it back.
 fn metrics(report: &Report) -> Vec<Value> {
+    let known = Contradictions::of(report);
     let row = |quantity: &'static Quantity| {
         let row = quantity.row(report);
         // A score that is withheld has no value here, and says why.
@@ -83,7 +85,7 @@ fn metrics(report: &Report) -> Vec<Value> {
             metric["confidenceInterval"] =
                 json!({ "lowerBound": quantity.show(low), "upperBound": quantity.show(high) });
         }
-        let mark = row.mark(report).map(|mark| format!("; {}", mark.text())).unwrap_or_default();
+        let mark = row.mark(&known).map(|mark| format!("; {}", mark.text())).unwrap_or_default();
         let at = row.budget.map(|budget| format!("; ε {budget}")).unwrap_or_default();
         let why = row.why.map(|why| format!(": {why}")).unwrap_or_default();
         metric["slice"] = format!("{}{at}{mark}{why}", number_of_queries(row.queries)).into();

@@ -7,7 +7,7 @@ use audit_report::facts::term::terms_of;
 use audit_report::facts::{FACTS, Facts, Norm};
 use audit_report::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
 use audit_report::judge::row::{Mark, Row, State, masked};
-use audit_report::judge::strong;
+use audit_report::judge::strong::{self, Contradictions};
 use audit_report::record::{MemberRow, Report, ScoreName, number_of_queries};
 
 /// One of the first numbers.
@@ -25,9 +25,9 @@ pub(super) struct Headline {
 }
 
 impl Headline {
-    fn of(report: &Report, row: Row, label: &str, meaning: String, remarks: Vec<String>) -> Headline {
+    fn of(known: &Contradictions, row: Row, label: &str, meaning: String, remarks: Vec<String>) -> Headline {
         let at = row.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"));
-        Headline { mark: row.mark(report), label: format!("{label}{at}"), row, meaning, remarks }
+        Headline { mark: row.mark(known), label: format!("{label}{at}"), row, meaning, remarks }
     }
 
     /// Why the number is invalid or unreliable, in a word or two.
@@ -55,6 +55,7 @@ impl Headline {
 
 /// The first numbers, in their order.
 pub(super) fn headlines(report: &Report) -> Vec<Headline> {
+    let known = &Contradictions::of(report);
     // A score of attacks without the model's own gradient is another number, so it has another name.
     let by = match (&report.suite.surrogate, report.suite.forward_passes) {
         (Some(_), _) => ", transfer",
@@ -62,8 +63,8 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
         (None, None) => "",
     };
     let scores = [(ARS, format!("ARS{by}")), (ERS, format!("ERS{by}")), (ARS_STRONG, "ARS, strong".into())];
-    let scores = scores.iter().filter_map(|(of, label)| score(report, of, label));
-    clean(report).into_iter().chain(scores).chain([robust(report)]).chain(eps50(report)).collect()
+    let scores = scores.iter().filter_map(|(of, label)| score(known, of, label));
+    clean(known).into_iter().chain(scores).chain([robust(known)]).chain(eps50(known)).collect()
 }
 
 /// Why a number is not shown, and what to do.
@@ -77,24 +78,26 @@ fn advised(report: &Report, why: &str) -> String {
 }
 
 /// Retrieval without an attack; `None` if the images have no classes.
-fn clean(report: &Report) -> Option<Headline> {
+fn clean(known: &Contradictions) -> Option<Headline> {
+    let report = known.report;
     let b = report.benign.as_ref()?;
     let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
     let meaning = format!(
         "Retrieval without an attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
         b.r2, b.map, b.map_at_r
     );
-    Some(Headline::of(report, CLEAN_R1.row(report), CLEAN_R1.label, meaning, Vec::new()))
+    Some(Headline::of(known, CLEAN_R1.row(report), CLEAN_R1.label, meaning, Vec::new()))
 }
 
 /// A score; `None` if it was not measured.
-fn score(report: &Report, of: &'static Quantity, label: &str) -> Option<Headline> {
+fn score(known: &Contradictions, of: &'static Quantity, label: &str) -> Option<Headline> {
+    let report = known.report;
     let row = of.row(report);
     if row.state == State::NotMeasured {
         return None;
     }
     let robust = ROBUST.row(report);
-    let contradicted = robust.value.filter(|_| row.contradicted(report)).map(|_| {
+    let contradicted = robust.value.filter(|_| known.refuted(of).is_some()).map(|_| {
         let at = robust.budget.as_deref().unwrap_or_default();
         format!("under a stronger attack R@1 falls to {} % at {at}", robust.number())
     });
@@ -121,10 +124,11 @@ fn score(report: &Report, of: &'static Quantity, label: &str) -> Option<Headline
     } else {
         "ARS of the worst image that the strong search found for each trial.".into()
     };
-    Some(Headline::of(report, row, label, meaning, remarks))
+    Some(Headline::of(known, row, label, meaning, remarks))
 }
 
-fn robust(report: &Report) -> Headline {
+fn robust(known: &Contradictions) -> Headline {
+    let report = known.report;
     let row = Quantity::robust(report).row(report);
     let why = row.why.as_deref().unwrap_or_default();
     let remarks = match (row.state, report.scores.robust()) {
@@ -133,8 +137,8 @@ fn robust(report: &Report) -> Headline {
         }
         (State::Measured, Some(robust)) => {
             let before = format!("without an attack R@1 of these queries is {:.1} %", robust.clean);
-            let terms = strong::contradicted_terms(&report.outcomes);
-            let left: Vec<String> = terms.iter().map(|(t, left)| format!("{} {left:.0} %", t.name)).collect();
+            let left: Vec<String> =
+                known.terms().iter().map(|(t, left)| format!("{} {left:.0} %", t.name)).collect();
             let weaker =
                 (!left.is_empty()).then(|| format!("the suite's own attacks leave {}", left.join(", ")));
             std::iter::once(before).chain(weaker).collect()
@@ -149,11 +153,12 @@ fn robust(report: &Report) -> Headline {
     let meaning = format!(
         "Share of all attacked queries that {stay} under every image that the strong search tried. An upper bound: a better attack may lower it."
     );
-    Headline::of(report, row, Quantity::robust(report).label, meaning, remarks)
+    Headline::of(known, row, Quantity::robust(report).label, meaning, remarks)
 }
 
 /// ε50; `None` if it was not measured.
-fn eps50(report: &Report) -> Option<Headline> {
+fn eps50(known: &Contradictions) -> Option<Headline> {
+    let report = known.report;
     let row = EPS50.row(report);
     let remarks = match row.state {
         State::NotMeasured => return None,
@@ -171,7 +176,7 @@ fn eps50(report: &Report) -> Option<Headline> {
         true => "ε50, in 255ths".to_string(),
         false => format!("ε50 × 255 ({norm})"),
     };
-    Some(Headline::of(report, row, &label, meaning, remarks))
+    Some(Headline::of(known, row, &label, meaning, remarks))
 }
 
 /// What the members of the strong search did on one attack.

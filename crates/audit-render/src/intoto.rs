@@ -17,10 +17,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let of_gate = checks.map(|c| (format!("gate/{}/{}", c.metric, c.kind.name()), c.result));
     let findings = report.warnings.iter().filter(|w| w.severity > Severity::Info);
     let of_trust = findings.map(|w| {
-        let result = match w.severity {
-            Severity::Error if !report.allow_untrusted => CheckResult::Fail,
-            _ => CheckResult::Warn,
-        };
+        let result = if report.fails_by(w) { CheckResult::Fail } else { CheckResult::Warn };
         (format!("trust/{}", w.id), result)
     });
     let tests: Vec<(String, CheckResult)> = of_gate.chain(unjudged).chain(of_trust).collect();

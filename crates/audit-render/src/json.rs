@@ -5,6 +5,7 @@
 use audit_base::{Error, Result};
 use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::{Mark, Row, State};
+use audit_report::judge::strong::Contradictions;
 use audit_report::record::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -60,12 +61,13 @@ struct Number {
 }
 
 fn numbers(report: &Report) -> Vec<Number> {
+    let known = Contradictions::of(report);
     let rows = Quantity::of(report).map(|quantity| quantity.row(report));
     let listed =
         rows.filter(|row| row.state != State::NotMeasured || row.quantity == Quantity::robust(report));
     let number = |row: Row| Number {
         // The state says that it is withheld.
-        mark: row.mark(report).filter(|mark| *mark != Mark::Withheld),
+        mark: row.mark(&known).filter(|mark| *mark != Mark::Withheld),
         name: row.quantity.name,
         above: row.is_above(),
         value: row.value,

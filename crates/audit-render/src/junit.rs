@@ -63,13 +63,13 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let trust = listed.map(|w| {
         let text = escape(&w.text);
         let content = match w.severity {
-            Severity::Error if !report.allow_untrusted => failure("untrusted", &text),
+            _ if report.fails_by(w) => failure("untrusted", &text),
             _ if not_checked(w) => skipped_because(&text),
             severity => system_out(&format!("{}: {text}", severity.word())),
         };
         test_case("trust", &escape(&w.id), content)
     });
-    let untrusted = if report.allow_untrusted { 0 } else { report.errors().count() };
+    let untrusted = report.warnings.iter().filter(|w| report.fails_by(w)).count();
     let skipped = report.attacks.iter().filter(|a| numbers(report, a).state != NumberState::Measured).count();
     let unchecked = report.warnings.iter().filter(|w| not_checked(w) && w.severity < Severity::Error).count();
     let unmeasured = first.iter().filter(|f| f.row.value.is_none()).count();

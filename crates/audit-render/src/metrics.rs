@@ -6,11 +6,12 @@
 use audit_base::Result;
 use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::Mark;
+use audit_report::judge::strong::Contradictions;
 use audit_report::record::{Report, Severity};
 use serde_json::{Map, Value};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
-    let mut all = Map::new();
+    let (mut all, known) = (Map::new(), Contradictions::of(report));
     for quantity in Quantity::of(report) {
         let row = quantity.row(report);
         let name = plain(quantity.name);
@@ -18,7 +19,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             all.insert(format!("{name}_low"), low.into());
             all.insert(format!("{name}_high"), high.into());
         }
-        if let Some(mark) = row.mark(report) {
+        if let Some(mark) = row.mark(&known) {
             let mark = match mark {
                 Mark::Withheld => "withheld",
                 Mark::MaskedGradients | Mark::Untrusted => "void",

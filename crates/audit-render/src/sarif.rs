@@ -65,7 +65,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         );
     }
     for w in report.warnings.iter().filter(|w| w.severity > Severity::Info) {
-        let level = if w.severity == Severity::Error { "error" } else { "warning" };
+        let level = if report.fails_by(w) { "error" } else { "warning" };
         add(format!("trust/{}", w.id), About::reason(&w.id), level, &w.text);
     }
     let log = json!({

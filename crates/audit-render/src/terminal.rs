@@ -18,6 +18,7 @@ use comfy_table::{
 };
 use std::cmp::Reverse;
 use std::io::IsTerminal;
+use unicode_width::UnicodeWidthStr;
 
 /// Longer lines are hard to read.
 const WIDEST: usize = 120;
@@ -385,8 +386,8 @@ fn columns(line: &str) -> usize {
     line.split('\u{1b}')
         .enumerate()
         .map(|(i, part)| match (i, part.split_once('m')) {
-            (1.., Some((_, shown))) => shown.chars().count(),
-            _ => part.chars().count(),
+            (1.., Some((_, shown))) => shown.width(),
+            _ => part.width(),
         })
         .sum()
 }
@@ -571,7 +572,7 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
 /// text don't fit, each row is a paragraph: its text, and its numbers with the names of their columns.
 pub fn table(grid: &Grid, width: usize, paint: Paint) -> String {
     let longest = |text: &str, broken: bool| {
-        let lengths = text.split(|c: char| c == '\n' || broken && c == ' ').map(|part| part.chars().count());
+        let lengths = text.split(|c: char| c == '\n' || broken && c == ' ').map(|part| part.width());
         lengths.max().unwrap_or(0)
     };
     let cells = |i: usize| std::iter::once(&grid.head[i]).chain(grid.rows.iter().map(move |row| &row[i]));
@@ -645,7 +646,7 @@ pub fn operators(rows: &[[String; 4]]) -> String {
         let head = match as_columns {
             true => format!("{name:<names$}  {since:<opsets$}  {class}"),
             // A name that doesn't fit either is broken behind its domain.
-            false if name.chars().count() > width() => {
+            false if name.width() > width() => {
                 wrap(&format!("{} {since} {class}", name.replace("::", ":: ")))
             }
             false => wrap(&format!("{name} {since} {class}")),
@@ -665,10 +666,10 @@ pub fn wrap(text: &str) -> String {
     wrap_in(text, width())
 }
 
-/// Wraps a paragraph beside `head`. Lines after the first are indented by its length. Lines that the text has
+/// Wraps a paragraph beside `head`. Lines after the first are indented by its width. Lines that the text has
 /// itself are kept.
 pub fn wrap_under(head: &str, text: &str) -> String {
-    let used = head.chars().count();
+    let used = head.width();
     let indent = format!("\n{}", " ".repeat(used));
     let lines = text.lines().map(|line| wrap_in(line, width().saturating_sub(used)));
     head.to_string() + &lines.collect::<Vec<_>>().join("\n").replace('\n', &indent)
@@ -678,8 +679,8 @@ fn wrap_in(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
     for word in visible(text).split(' ') {
         let last = lines.len() - 1;
-        let used = lines[last].chars().count();
-        if used > 0 && used + 1 + word.chars().count() > width {
+        let used = lines[last].width();
+        if used > 0 && used + 1 + word.width() > width {
             let shown = lines[last].trim_end().len();
             lines[last].truncate(shown);
             lines.push(format!("  {word}"));
@@ -691,4 +692,16 @@ fn wrap_in(text: &str, width: usize) -> String {
         }
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrap_in;
+
+    /// A Chinese character takes two columns of a terminal.
+    #[test]
+    fn wide_characters_take_two_columns() {
+        let wrapped = wrap_in("甲甲甲甲 乙乙乙乙 abcd abcd", 10);
+        assert_eq!(wrapped, "甲甲甲甲\n  乙乙乙乙\n  abcd\n  abcd");
+    }
 }

@@ -246,14 +246,15 @@ fn worst(found: &Weakest) -> String {
 }
 
 /// The weakest classes and the weakest groups, a sentence without a full stop each: under the strong search,
-/// or else under the attack that makes most of one of them fail.
+/// or else under the attack that makes most of one of them fail, of several such attacks the first.
 pub fn weakest(report: &Report) -> Vec<String> {
     let all = breakdown::weakest(report);
     let of = |by: &Division| {
         let mine = || all.iter().filter(|found| found.by.name == by.name);
         let robust = mine().find(|found| found.of.is_robust());
         let most = |found: &Weakest| found.rows.first().map_or(0.0, WeakPart::share);
-        let found = robust.or_else(|| mine().max_by(|a, b| most(a).total_cmp(&most(b))))?;
+        // Of several that break as much of one class, the first of the report: `max_by` takes the last.
+        let found = robust.or_else(|| mine().rev().max_by(|a, b| most(a).total_cmp(&most(b))))?;
         let (low, high) = match robust {
             Some(found) => found.interval(),
             None => found.interval_among(mine().map(Weakest::chances).sum()),
@@ -526,7 +527,7 @@ pub fn transfer(crossed: &Crossed, spread: bool) -> Grid {
     let row = |of: &Transfer| {
         vec![of.metric.name.into(), cell(of, 0, 0), cell(of, 1, 0), cell(of, 0, 1), cell(of, 1, 1)]
     };
-    let head = ["", "base → base", "cand. → base", "base → cand.", "cand. → cand."];
+    let head = ["metric", "base → base", "cand. → base", "base → cand.", "cand. → cand."];
     Grid::new(&head, &[0], crossed.transfer.iter().map(row))
 }
 

@@ -64,7 +64,8 @@ pub fn render(runs: &[Record]) -> Vec<u8> {
         .collect();
     let sections = format!(
         "<section><h2>How did it end?</h2><p class=\"lead\">A collapsed net maps images of all classes to nearly one point: \
-         its scores mean nothing.</p><div class=\"card scroll\">{}</div></section>\n<section><h2>What happened on the way?</h2>\
+         its scores mean nothing.</p><div class=\"card scroll\" tabindex=\"0\" role=\"region\" aria-label=\"runs\">{}</div></section>\n\
+         <section><h2>What happened on the way?</h2>\
          <p class=\"lead\">× marks a collapse. Dashed: before the attack; solid: after it, unless a title says otherwise.</p>\
          <div class=\"legend\">{legend}</div><div class=\"maps\">{charts}</div></section>\n",
         table(runs)

@@ -406,6 +406,7 @@ fn search(
     let Goal { context, trial, .. } = goal;
     let mut phase = Phase::new("attack", 0, request.progress);
     phase.begin(plan.work(trial.objective) as u64, 0);
+    phase.of_most();
     let room = Room::of(model);
     // Each is expected until it was not enough.
     let enough = [plan.first_passes(trial.objective, room), plan.usual_passes(trial.objective, 1, room)];

@@ -13,7 +13,7 @@ use maud::{Markup, html};
 /// Renders a comparison as an HTML page.
 pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
     let models = html! {
-        .card.scroll { table {
+        .card.scroll tabindex="0" role="region" aria-label="models" { table {
             thead { tr { th { "Model" } @for (_, head) in compared_first(comparison) { th.n { (head) } } } }
             tbody {
                 @for m in &comparison.models {

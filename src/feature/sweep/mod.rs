@@ -11,18 +11,22 @@ pub use text::{open, terminal};
 
 use super::corruption::refuse_several_models;
 use crate::facts::protocols::parse_size;
+use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity, ROBUST};
+use crate::judge::row::Mark;
+use crate::judge::strong::Contradictions;
 use crate::pipeline::embed::{CLUSTERINGS, SurrogateModel};
 use crate::pipeline::open::{Opened, Purpose, Setup};
 use crate::pipeline::plan::Planned;
 use crate::pipeline::selection;
 use crate::pipeline::settings::{self, Settings};
-use crate::record::{self, Outcome, Report};
+use crate::record::{self, Outcome, Report, Verification};
 use crate::request::Request;
 use crate::shards::journal::Journals;
 use crate::suite::{self, Suite};
 use crate::threat::Plan;
 use crate::threat::objective::r1::R1;
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 
 /// The most points of a grid.
 const MOST_POINTS: usize = 1000;
@@ -248,7 +252,9 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
         let report = attacked.conclude(&setup.suite.scores);
         strong.add(&setup.plan, &report);
         journals.hold(journal);
-        let Report { suite, attacks, retrieval, smallest, scores, warnings, timing, .. } = report.clone();
+        let marks = marks(&report);
+        let Report { suite, attacks, retrieval, smallest, verification, scores, warnings, timing, .. } =
+            report.clone();
         done.push(SweepPoint {
             at: place.clone(),
             place: numbers,
@@ -256,7 +262,9 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
             attacks,
             retrieval,
             smallest,
+            verification: verification.map(|found| Verification { group_of: BTreeMap::new(), ..found }),
             scores,
+            marks,
             warnings,
             timing,
         });
@@ -277,6 +285,15 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
     files.into_iter().try_for_each(|file| file.write(&sweep))?;
     journals.done();
     Ok(sweep)
+}
+
+/// Why robust R@1 and the scores of a point are invalid or unreliable. The state of a number says whether it
+/// is withheld.
+fn marks(report: &Report) -> BTreeMap<String, Mark> {
+    let known = Contradictions::of(report);
+    let mark = |of: &'static Quantity| Some((of.name.to_string(), of.row(report).mark(&known)?));
+    let all = [ROBUST, ARS, ERS, ARS_STRONG].into_iter().filter_map(mark);
+    all.filter(|(_, mark)| *mark != Mark::Withheld).collect()
 }
 
 /// Outcomes of the strong search for robust R@1, by ε, α and seed that they were found with. Steps, starts

@@ -1,12 +1,14 @@
 //! The result of a sweep: a suite over a grid of budgets.
 
 use crate::Exit;
+use crate::judge::row::Mark;
 use crate::record::{
     Attack, Benign, Data, ModelRecord, RetrievalRow, Scores, Severity, Smallest, SuiteRecord, Timing, Tool,
-    Warning,
+    Verification, Warning,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A suite over a grid: the same model, images and queries at every point.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -56,8 +58,16 @@ pub struct SweepPoint {
     /// The smallest perturbations that make queries wrong, if the suite searches for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Smallest>,
+    /// Decisions by a threshold, without the groups of single pairs; absent if no attack of the suite uses
+    /// one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
     /// ERS and ARS; absent if the suite lacks one of their attacks.
     pub scores: Scores,
+    /// Why robust R@1 and the scores are invalid or unreliable, by their names in gates. A number against
+    /// which nothing is known, or that is withheld, has none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub marks: BTreeMap<String, Mark>,
     /// Findings.
     pub warnings: Vec<Warning>,
     /// Time spent.

@@ -8,7 +8,7 @@ use crate::judge::mean::Mean;
 use crate::judge::quantity::{Quantity, ROBUST};
 use crate::judge::reading::{Reading, fewest};
 use crate::judge::row::{DASH, Row, State};
-use crate::record::{Attack, ScoreName, Severity, SuiteRecord, number_of_queries};
+use crate::record::{Attack, ScoreName, Severity, SuiteRecord, Verification, number_of_queries};
 use crate::report::view::{
     Grid, RETRIEVAL, bound, in_proportion, label_at, median, retrieval_rows, scaled, strong_effort,
     takes_alpha,
@@ -56,27 +56,53 @@ struct Column {
     cell: Box<Cell>,
 }
 
-/// A row for each point: its place, robust R@1 and the scores with their intervals, and the step size if
-/// points differ in it; `None` if there is nothing of these.
+/// A row for each point: its place, robust R@1 and the scores with their intervals, the threshold with its
+/// error rates, and the step size if points differ in it; `None` if there is nothing of these. A number that
+/// is invalid or unreliable says so.
 pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
-    let within = |row: Row| match row.spread().filter(|_| row.state == State::Measured) {
-        Some(spread) => format!("{} ({spread})", row.number()),
-        None => row.cell(),
+    let within = |p: &SweepPoint, row: Row| {
+        let cell = match row.spread().filter(|_| row.state == State::Measured) {
+            Some(spread) => format!("{} ({spread})", row.number()),
+            None => row.cell(),
+        };
+        marked(cell, [p], row.quantity)
     };
     let column = |name: &'static str, of: ScoreName| {
         let score = Number::score(name, of);
-        Column { name: name.into(), cell: Box::new(move |p| (score.row)(p).map(within)) }
+        Column { name: name.into(), cell: Box::new(move |p| Some(within(p, (score.row)(p)?))) }
+    };
+    let decided = |name: &str, of: fn(&Verification) -> String| Column {
+        name: name.into(),
+        cell: Box::new(move |p| p.verification.as_ref().map(of)),
     };
     // Robust R@1 has its ε beside it: in its name, or in the column of the axis.
     let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
     let robust = Column {
         name: budget.map_or("robust R@1".into(), |budget| format!("robust R@1 at {budget}")),
-        cell: Box::new(move |p| robust(p).map(within)),
+        cell: Box::new(move |p| Some(within(p, robust(p)?))),
     };
+    let threshold = decided("threshold", |found| bracketed(found.threshold, found.threshold_interval, 4));
+    let far = decided("clean FAR, %", |found| bracketed(found.far, found.far_interval, 3));
+    let tar = decided("clean TAR, %", |found| bracketed(found.tar, found.tar_interval, 1));
     let alpha = Column { name: "α".into(), cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };
     let (ars, ers) = (column("ARS", ScoreName::Ars), column("ERS", ScoreName::Ers));
-    let columns = vec![robust, ars, ers, column("ARS, strong", ScoreName::ArsStrong)];
+    let strong = column("ARS, strong", ScoreName::ArsStrong);
+    let columns = vec![robust, ars, ers, strong, threshold, far, tar];
     grid(sweep, columns.into_iter().chain(alphas(sweep).then_some(alpha)).collect())
+}
+
+/// A value with its 95 % interval in brackets.
+fn bracketed(value: f64, interval: Option<(f64, f64)>, digits: usize) -> String {
+    let spread = interval.map_or(String::new(), |(low, high)| format!(" ({low:.digits$} – {high:.digits$})"));
+    format!("{value:.digits$}{spread}")
+}
+
+/// A number of one point, or a mean over several, with what is known against it at any of them.
+fn marked<'p>(cell: String, points: impl IntoIterator<Item = &'p SweepPoint>, of: &Quantity) -> String {
+    match points.into_iter().find_map(|point| point.marks.get(of.name)) {
+        Some(mark) => format!("{cell}, {}", mark.text()),
+        None => cell,
+    }
 }
 
 /// A row for each point: its place, each term after the attack, and the median of the smallest perturbations
@@ -116,7 +142,8 @@ impl Number {
         let values: Vec<f64> = points.iter().map(|p| (self.row)(p)?.value).collect::<Option<_>>()?;
         let Mean { value, error } = Mean::of(&values)?;
         let deviation = error * (values.len() as f64).sqrt();
-        Some(format!("{} ± {}", self.quantity.show(value), self.quantity.show(deviation)))
+        let shown = format!("{} ± {}", self.quantity.show(value), self.quantity.show(deviation));
+        Some(marked(shown, points.iter().copied(), self.quantity))
     }
 }
 

@@ -69,13 +69,13 @@ fn findings(sweep: &Sweep) -> String {
 }
 
 /// A row for each point and term: the term, what queries find after its attack, the median of the smallest
-/// perturbations, and what holds for the whole point: robust R@1, ε, α and the ids of its findings. The cell
-/// of a number that is withheld is empty.
+/// perturbations, and what holds for the whole point: robust R@1, ε, α, the ids of its findings, and the
+/// threshold with its error rates on clean images. The cell of a number that is withheld is empty.
 fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
     let mut out = sweep.axes.iter().map(|a| escape::csv(a)).collect::<Vec<_>>().join(",");
     out += ",attack,queries,before,after,after_low,after_high,resistance,";
     out += "r1_after,map_after,map_at_r_after,map_at_c_after,nmi_after,smallest_median,";
-    out += "robust_r1,robust_r1_low,robust_r1_high,robust_r1_queries,point_eps,point_alpha,findings\n";
+    out += "robust_r1,robust_r1_low,robust_r1_high,robust_r1_queries,point_eps,point_alpha,findings,threshold,far,tar\n";
     let number = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
     for point in &sweep.points {
         for term in terms(sweep) {
@@ -108,6 +108,12 @@ fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
                 point.suite.eps.to_string(),
                 point.suite.alpha.to_string(),
                 escape::csv(&ids.join(" ")),
+            ]);
+            let decided = point.verification.as_ref();
+            cells.extend([
+                number(decided.map(|found| found.threshold)),
+                number(decided.map(|found| found.far)),
+                number(decided.map(|found| found.tar)),
             ]);
             out += &cells.join(",");
             out.push('\n');

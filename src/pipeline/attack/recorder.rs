@@ -43,7 +43,7 @@ impl Recorder<'_> {
             0 => {}
             n => request.progress.note(&format!("{n} of {trials} trials are done already")),
         }
-        if let Some(files) = &self.attacked {
+        if let Some(files) = &mut self.attacked {
             files.claim(run, request.run.resume)?;
         }
         Ok(done)

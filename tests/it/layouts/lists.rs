@@ -82,6 +82,24 @@ fn columns_of_unknown_names_are_named_by_flags() {
     }
 }
 
+/// A name in quotation marks may contain a line break, as RFC 4180 has it. Rows after it keep their number. A
+/// mark within a field opens nothing, so that a row with a lone one is refused with its line.
+#[test]
+#[cfg(unix)]
+fn names_may_contain_line_breaks() {
+    let root = Temp::new();
+    images(&root, &["a\nb.png", "say \"c\"\n.png", "d.png"]);
+    let rows = "\"a\nb.png\",x\n\n\"say \"\"c\"\"\n.png\", \"y\nz\"\n";
+    let at = root.write("data.csv", format!("path,label\n{rows}d.png,x\n"));
+    assert_eq!(summary(&open(&at, None)), ["x: a\nb.png", "x: d.png", "y\nz: say \"c\"\n.png"]);
+    let missing = root.write("data.csv", format!("path,label\n{rows}e.png,x\n"));
+    let error = Dataset::open(&missing, None, None).unwrap_err().message;
+    says(&error, &["data.csv, line 8: image", "is listed, but missing"]);
+    let lone = root.write("data.csv", "path,label\nd.png,5\" disc\na.png,6\" disc\n");
+    let error = Dataset::open(&lone, None, None).unwrap_err().message;
+    says(&error, &["data.csv, line 2: a quotation mark is never closed"]);
+}
+
 /// Lists by users of other programs: another separator, encoding or column name. All name the images of
 /// `audit images --out src`.
 #[test]

@@ -39,6 +39,12 @@ fn pairs_of_a_table() {
     ] {
         refused(&root, &list(rows));
     }
+    // A pair that is listed again, in the same order or in the other, is read and told.
+    let note = |rows: &str| open(&list(rows), None).notes.join("; ").replace(&root.display().to_string(), "");
+    assert_eq!(note("a/1.png,a/2.png,1,\na/1.png,b/1.png,0,\nb/1.png,a/2.png,0,\n"), "");
+    let twice = note("a/1.png,a/2.png,1,\nb/1.png,a/1.png,0,\na/1.png,b/1.png,0,\na/1.png,a/2.png,1,\n");
+    says(&twice, &["pairs.csv, line 4: the pair of `a/1.png` and `b/1.png` was listed before, at "]);
+    says(&twice, &["pairs.csv, line 3 (2 rows repeat a pair). Error rates"]);
     refused_with(&root, &at, "pairs.csv", "path_a,path_c,same\n");
     refused_as(&root, None, &at, Some(Split::Test));
     // Lists of single images stay single.

@@ -65,6 +65,25 @@ fn names_are_no_links_in_sarif() {
     assert!(texts.iter().any(|text| text.ends_with("see [x] (1)")), "{texts:?}");
 }
 
+/// A finding that --allow-untrusted accepts fails nothing: it is a warning in code scanning, in attestations
+/// and in the results of tests.
+#[test]
+fn accepted_findings_are_warnings_everywhere() {
+    let mut report = fixture(0.5);
+    report.gate = None;
+    report.warnings = vec![warning("parity", "error", "found")];
+    for (allowed, level, result, failures) in [(false, "error", "FAILED", 1), (true, "warning", "WARNED", 0)]
+    {
+        report.allow_untrusted = allowed;
+        let log = as_json(&report, "sarif");
+        assert_eq!(log["runs"][0]["results"][0]["level"], level);
+        let statement = as_json(&report, "intoto.json");
+        assert_eq!(statement["predicate"]["result"], result);
+        let cases = rendered(&report, "junit.xml");
+        assert_eq!(cases.matches("<failure type=\"untrusted\"").count(), failures, "{cases}");
+    }
+}
+
 /// For every rule of a gate and every finding of a check, code scanning shows what to do and links its
 /// definition.
 #[test]

@@ -145,6 +145,25 @@ fn flags_stay_on_one_line() {
     assert!(page.contains(".flag { white-space: nowrap; }"));
 }
 
+/// Every column has a name. What scrolls has one too, and is reached by the keyboard.
+#[test]
+fn tables_are_for_everybody() {
+    let dir = Temp::new();
+    let mut regions = 0;
+    for page in [rendered(&judged(), "html"), comparison(&dir)] {
+        assert!(!page.contains("<th></th>") && !page.contains("<th class=\"n\"></th>"), "{page}");
+        for tag in page.split("<div class=\"").skip(1) {
+            let (class, rest) = tag.split_once('"').unwrap();
+            if class.split(' ').any(|name| name == "scroll") {
+                let named = rest.strip_prefix(" tabindex=\"0\" role=\"region\" aria-label=\"");
+                assert!(named.is_some_and(|name| !name.starts_with('"')), "{class}: {page}");
+                regions += 1;
+            }
+        }
+    }
+    assert!(regions > 2, "{regions}");
+}
+
 /// Opens the pages at the widths of a phone and of a desktop: nothing overflows, every picture loads, the
 /// console stays empty.
 #[test]

@@ -13,7 +13,7 @@ pub(super) fn marks(what: &str, report: &Report) {
     for (_, row) in rows(report).into_iter().filter(measured) {
         let name = row.quantity.name;
         let words = [Mark::Withheld, Mark::MaskedGradients, Mark::Untrusted, Mark::Contradicted];
-        let expected = row.mark(report);
+        let expected = row.mark(&Contradictions::of(report));
         let of_label = |text: &str| of_label(text) == name;
         let names = page.split("<div class=\"name\">").skip(1).filter_map(|card| card.split("</div>").next());
         let card = names.into_iter().find(|name| of_label(name.split(" <span").next().unwrap())).unwrap();

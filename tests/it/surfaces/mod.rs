@@ -14,6 +14,7 @@ use audit::judge::compare;
 use audit::judge::gate::Rules;
 use audit::judge::quantity::{ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
 use audit::judge::row::{Mark, Row, State};
+use audit::judge::strong::Contradictions;
 use audit::record::reason::{MASKED_GRADIENTS, PARITY};
 use audit::record::{Found, GateCheckKind, Report, Verdict, Warning};
 use audit::report::{FORMATS, model_card, terminal};

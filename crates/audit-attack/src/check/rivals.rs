@@ -389,6 +389,17 @@ impl<'a> DoctorInput<'a> {
     }
 }
 
+/// Two standard errors of a share of so many queries, in points; `share` is in per cent.
+fn two_errors(share: f64, queries: usize) -> f64 {
+    2.0 * (share * (100.0 - share) / queries.max(1) as f64).sqrt()
+}
+
+/// The largest R@1 that a successful attack leaves of so many queries, in per cent, if it leaves `chance` of
+/// all: a point and two standard errors more.
+fn most_by_chance(chance: f64, queries: usize) -> f64 {
+    chance + MIN_GAIN + two_errors(chance, queries)
+}
+
 /// The result of a check that compares success, if no attack has any.
 fn unmeasured() -> Found {
     Found::not_checked("no attack of the suite can be measured", "")
@@ -497,17 +508,15 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
     let chance = p.chance();
     let (mut short, mut judged, mut unknown) = (Vec::new(), false, Vec::new());
     for (code, success) in p.means(shots, |(_, after)| after) {
-        let queries = p.trials.iter().filter(|t| t.objective.code == code).count().max(1) as f64;
-        // The tolerance for R@1 is a point above chance and two standard errors.
-        let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
+        let queries = p.trials.iter().filter(|t| t.objective.code == code).count();
         let objective = crate::Objective::find(code)?;
         // It is unknown whether an image can come near a foreign target.
         let foreign = p.context.gallery.foreign().is_some() && objective.measure.takes_foreign;
         let reach = if foreign { Reach::Unknown } else { (objective.reach)(plan.form) };
         let most = match reach {
             Reach::Almost(points) => points,
-            Reach::Share(points) => points + error(points / 100.0),
-            Reach::Chance => chance + MIN_GAIN + error(chance / 100.0),
+            Reach::Share(points) => points + two_errors(points, queries),
+            Reach::Chance => most_by_chance(chance, queries),
             Reach::Unknown => {
                 unknown.push(code);
                 continue;
@@ -533,7 +542,7 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
 }
 
 pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
-    let (mut points, mut last, mut judged) = (Vec::new(), 100.0, false);
+    let (mut points, mut last, mut judged) = (Vec::new(), (100.0, 0), false);
     for (Plan { eps, .. }, shots) in p.run_all(plans::curve)? {
         // A query counts as a hit only if it is one under every attack on R@1.
         let mut hits: BTreeMap<usize, bool> = BTreeMap::new();
@@ -546,10 +555,11 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
         if hits.is_empty() {
             return Ok(Found::not_checked("the suite has no attack on R@1", ""));
         }
-        last = 100.0 * hits.values().filter(|hit| **hit).count() as f64 / hits.len() as f64;
+        let left = 100.0 * hits.values().filter(|hit| **hit).count() as f64 / hits.len() as f64;
+        last = (left, hits.len());
         points.push(match p.plan.ball.is_box {
-            true => format!("{last:.0} at {}", size(p.plan.ball.name, f64::from(eps), 2)),
-            false => format!("{last:.0} at {eps:.2}"),
+            true => format!("{left:.0} at {}", size(p.plan.ball.name, f64::from(eps), 2)),
+            false => format!("{left:.0} at {eps:.2}"),
         });
     }
     let text = format!("R@1 under the worst attack: {}", points.join(", "));
@@ -559,7 +569,8 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
             "",
         ));
     }
-    Ok(Found::judged(last > p.chance() + MIN_GAIN, Severity::Warning, text))
+    let (left, queries) = last;
+    Ok(Found::judged(left > most_by_chance(p.chance(), queries), Severity::Warning, text))
 }
 
 /// A shared perturbation is drawn once for all its queries; the best has the lowest mean loss.
@@ -683,6 +694,14 @@ mod tests {
         assert_eq!([1, 2, 7, 8].map(|count| of(count, false)), ["", "", "", "LTM 100.0"]);
         // A perturbation that queries share has the mean of them all.
         assert_eq!([1, 2].map(|count| of(count, true)), ["", "LTM 100.0"]);
+    }
+
+    /// By hand: chance is 7 %. One hit of 8 queries is 12.5 %, within 7 + 1 + 2·√(7·93/8) = 26.0; a quarter of
+    /// 200 queries is beyond 7 + 1 + 2·√(7·93/200) = 11.6.
+    #[test]
+    fn a_hit_of_a_few_queries_is_chance() {
+        let most = [8, 200].map(|queries| most_by_chance(7.0, queries));
+        assert!((most[0] - 26.04).abs() < 0.01 && (most[1] - 11.61).abs() < 0.01, "{most:?}");
     }
 
     /// By hand: the audit's own strong search took a tenth of what it usually takes, and so will another one.

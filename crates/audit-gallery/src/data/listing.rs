@@ -67,6 +67,31 @@ impl Rows {
         numbered.filter(|(_, line)| !line.is_empty())
     }
 
+    /// Non-empty rows of fields that `mark` separates, and their positions. A row goes on as long as a field
+    /// that begins with a quotation mark does: names of files may contain line breaks.
+    pub fn quoted(&self, mark: char) -> impl Iterator<Item = (SourceLine<'_>, &str)> {
+        let (mut rest, mut line) = (self.text.as_str(), 1);
+        let rows = std::iter::from_fn(move || {
+            // Whether a quotation mark here would open a field, or go on with one as a doubled mark.
+            let (mut open, mut opens) = (false, true);
+            let end = rest.bytes().position(|byte| {
+                match byte {
+                    b'"' if open => (open, opens) = (false, true),
+                    b'"' => open = opens,
+                    b' ' => {}
+                    other => opens = other == mark as u8,
+                }
+                byte == b'\n' && !open
+            });
+            let (row, after) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
+            let place = self.place(line);
+            line += row.matches('\n').count();
+            rest = after;
+            (!row.is_empty()).then(|| (place, trimmed(row.strip_suffix('\n').unwrap_or(row))))
+        });
+        rows.filter(|(_, row)| !row.is_empty())
+    }
+
     /// Lines of exactly `N` fields, split at white space, after the first `skip`; `fields` names them.
     pub fn fields<const N: usize>(
         &self,

@@ -252,7 +252,34 @@ impl Pairs {
         }
         let genuine = self.pairs.iter().filter(|p| p.same).count();
         let part = format!("{genuine} genuine and {} impostor pairs", self.pairs.len() - genuine);
-        Ok(Dataset { pairs: self.pairs, notes: self.notes, ..listing.finish(path, LAYOUT.name, part)? })
+        let notes = self.notes.iter().cloned().chain(self.repeated()).collect();
+        Ok(Dataset { pairs: self.pairs, notes, ..listing.finish(path, LAYOUT.name, part)? })
+    }
+
+    /// That pairs are listed twice, in whatever order of their images; `None` if they are not. It is no
+    /// error: published lists are read as they are, and a pair in both orders has both its images attacked.
+    fn repeated(&self) -> Option<String> {
+        let mut listed: HashMap<[&str; 2], &str> = HashMap::new();
+        let (mut rows, mut first) = (0, None);
+        for (pair, place) in self.pairs.iter().zip(&self.places) {
+            let mut images = [pair.probe.as_str(), pair.reference.as_str()];
+            images.sort_unstable();
+            if let Some(before) = listed.get(&images) {
+                rows += 1;
+                first.get_or_insert((place, images, *before));
+            } else {
+                listed.insert(images, place);
+            }
+        }
+        let (place, [a, b], before) = first?;
+        let more = match rows {
+            1 => String::new(),
+            rows => format!(" ({rows} rows repeat a pair)"),
+        };
+        Some(format!(
+            "{place}: the pair of `{a}` and `{b}` was listed before, at {before}{more}. Error rates count every row, so that such \
+             a pair counts twice"
+        ))
     }
 
     /// The identity of each image: the name in the list, or the first image that genuine pairs connect with

@@ -24,7 +24,8 @@ pub struct Table {
 
 /// The rows of a table.
 enum Body {
-    /// One row per line. If the table is `bare`, the first line is a row too.
+    /// One row per line, but for line breaks within quotation marks. If the table is `bare`, the first line
+    /// is a row too.
     Lines { rows: Rows, separator: Separator, bare: bool },
     /// The fields of each row.
     Fields(Vec<Vec<String>>),
@@ -165,7 +166,11 @@ impl Table {
                 Ok(record(place, fields.clone()))
             })),
             Body::Lines { rows, separator, bare } => {
-                Box::new(rows.lines().skip(usize::from(!bare)).map(move |(place, line)| {
+                let lines: Box<dyn Iterator<Item = (SourceLine<'_>, &str)> + '_> = match separator {
+                    Separator::Letter(mark) => Box::new(rows.quoted(*mark)),
+                    Separator::Blanks | Separator::Json => Box::new(rows.lines()),
+                };
+                Box::new(lines.skip(usize::from(!bare)).map(move |(place, line)| {
                     let mut fields = match separator {
                         Separator::Json => values(place, line, header)?,
                         _ => split(place, line, *separator, header.len())?,
@@ -349,7 +354,7 @@ fn split(place: SourceLine, line: &str, separator: Separator, count: usize) -> R
         }
     }
     if quoted {
-        return Err(place.wrong("a quotation mark is never closed. A row must be one line"));
+        return Err(place.wrong("a quotation mark is never closed"));
     }
     Ok(fields.into_iter().map(|field| trimmed(&field).to_owned()).collect())
 }

@@ -81,11 +81,13 @@ pub fn conditions(m: &ModelRecord, d: Option<&Data>, rows: Vec<(&str, Markup)>, 
     folded("How was it measured?", lead, list)
 }
 
-/// A table, as part of a card. Rows that are set back are in grey.
+/// A table, as part of a card. Rows that are set back are in grey. A wide table scrolls, by the keyboard too,
+/// and for screen readers it has a name.
 pub fn table(grid: &Grid) -> Markup {
     let head = |i: usize, name: &str| if grid.is_text(i) { capital(name) } else { name.into() };
+    let name = format!("table of {}", grid.head.join(", "));
     html! {
-        .scroll { table {
+        .scroll tabindex="0" role="region" aria-label=(name) { table {
             thead { tr { @for (i, name) in grid.head.iter().enumerate() { th.n[!grid.is_text(i)] { (head(i, name)) } } } }
             tbody { @for (number, row) in grid.rows.iter().enumerate() {
                 tr.quiet[grid.is_quiet(number)] { @for (i, cell) in row.iter().enumerate() {

@@ -17,8 +17,8 @@ fn table(table: &PaperTable) -> Markup {
     let sources = table.sources();
     let number = |source: &str| sources.iter().position(|s| *s == source).map_or(0, |at| at + 1);
     html! {
-        .card.scroll { table {
-            thead { tr { th {} @for name in &table.columns { th.n { (name) } } th.n { "Source" } } }
+        .card.scroll tabindex="0" role="region" aria-label=(table.title) { table {
+            thead { tr { th { "Model" } @for name in &table.columns { th.n { (name) } } th.n { "Source" } } }
             tbody {
                 @for row in &table.rows {
                     tr {

@@ -38,7 +38,7 @@ fn summary(search: &StrongSummary) -> String {
 
 fn table(search: &StrongSummary) -> Markup {
     html! {
-        .scroll { table {
+        .scroll tabindex="0" role="region" aria-label="members of the strong search" { table {
             thead { tr {
                 th { "Member" }
                 th.n { "attacked" }

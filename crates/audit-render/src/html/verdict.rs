@@ -39,7 +39,7 @@ pub(super) fn published(report: &Report) -> Result<Markup> {
     let (rows, note) = references(report)?;
     let table = html! {
         .card.published { table {
-            thead { tr { th {} @for name in NAMES { th.n { (name) } } } }
+            thead { tr { th { "Model" } @for name in NAMES { th.n { (name) } } } }
             tbody {
                 @for (i, (name, cells)) in rows.iter().enumerate() {
                     tr { td.own[i == 0] { (name) } @for (name, cell) in NAMES.iter().zip(cells) { td.n data-name=(name) { (cell) } } }

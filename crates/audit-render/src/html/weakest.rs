@@ -155,7 +155,7 @@ fn number(value: Option<f64>, digits: usize, name: &str) -> Markup {
 
 fn of_classes(classes: &[(&str, Tally)]) -> Markup {
     html! {
-        .scroll.tall { table.sort {
+        .scroll.tall tabindex="0" role="region" aria-label="weakest classes" { table.sort {
             thead { tr {
                 th { "Class" } th.n { "queries" } th.n { "correct" } th.n { "fail" } th.n { "fail, %" } th.n { "withstood, %" }
             } }
@@ -189,7 +189,7 @@ fn worst(grid: &Grid) -> Markup {
 
 fn of_queries(queries: &[(&str, &str, Tally)], has_classes: bool) -> Markup {
     html! {
-        .scroll.tall { table.sort {
+        .scroll.tall tabindex="0" role="region" aria-label="weakest queries" { table.sort {
             thead { tr {
                 th { "Query" } @if has_classes { th { "Class" } } th { "Correct" } th { "Worst attack" } th.n { "moved" } th.n { "withstood, %" }
             } }

@@ -7,7 +7,7 @@ pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::row::{Row, State, Word, alarm};
-use crate::judge::strong;
+use crate::judge::strong::Contradictions;
 use crate::record::{Report, SuiteRecord, as_typed, number_of_queries, reason};
 use audit_base::{Error, Result};
 use audit_gallery::corruption::CORRUPTIONS;
@@ -262,7 +262,7 @@ pub fn of_reports(
     }
     for (name, report) in names.iter().zip(reports) {
         let score = [ARS, ERS].into_iter().find(|score| score.value(report).is_some());
-        if let Some((score, why)) = score.and_then(|s| Some((s, strong::refuted(report, s)?))) {
+        if let Some((score, why)) = score.and_then(|s| Some((s, Contradictions::of(report).refuted(s)?))) {
             cautions.push(format!("{} of {name}: {why}", score.name));
         }
     }

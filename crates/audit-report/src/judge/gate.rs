@@ -24,6 +24,7 @@ use crate::judge::compare::{self, mismatches};
 use crate::judge::paired::PairedReports;
 use crate::judge::quantity::{Clean, EPS50, Follows, LISTED, Needs, Quantity};
 use crate::judge::row::{Row, State};
+use crate::judge::strong::Contradictions;
 use crate::record::reason::NO_CLUSTERING;
 use crate::record::{Baseline, GateCheck, GateCheckKind, Level, Report, Verdict};
 use audit_base::error::nearest;
@@ -47,9 +48,10 @@ impl Verdict {
             comparable(baseline, report)?;
             refuse_baseline(rules, baseline)?;
             all = all.against(baseline);
-            against = Some((baseline, PairedReports::new(baseline, report)));
+            against = Some((Contradictions::of(baseline), PairedReports::new(baseline, report)));
         }
         let mut checks = Vec::new();
+        let known = Contradictions::of(report);
         let recomputed = Recomputed::new("this report", report);
         for (i, Rule { metric, demand }) in
             all.0.iter().enumerate().filter(|(_, r)| r.demand.level != Level::Off)
@@ -61,15 +63,15 @@ impl Verdict {
                 let Some((tolerance, (base, _))) = drop.filter(|_| only_drop) else {
                     return Err(lacks("this report", report, metric));
                 };
-                let rows = [metric.row(report), metric.row(base)];
-                checks.push(unmeasured(rows, demand.level, tolerance, metric.value(base)));
+                let rows = [metric.row(report), metric.row(base.report)];
+                checks.push(unmeasured(rows, demand.level, tolerance, metric.value(base.report)));
                 continue;
             };
             recomputed.agrees(metric)?;
             let row = metric.row(report);
             // Reports of earlier versions have a wider interval of the worst of several.
             let interval = recomputed.breakdown(metric).map(|found| found.interval).or(row.interval);
-            let doubt = doubt(report, &row);
+            let doubt = doubt(&known, &row);
             let held = CheckedNumber { row: Row { interval, ..row }, level: demand.level, found, doubt };
             let undecided = held.row.undecided();
             let bounds = [(GateCheckKind::Min, demand.min), (GateCheckKind::Max, demand.max)];
@@ -80,8 +82,9 @@ impl Verdict {
                 });
             }
             let Some((tolerance, (base, pair))) = drop else { continue };
-            let before = metric.value(base).ok_or_else(|| lacks(BASELINE, base, metric))?;
-            let of_base = metric.row(base);
+            let absent = || lacks(BASELINE, base.report, metric);
+            let before = metric.value(base.report).ok_or_else(absent)?;
+            let of_base = metric.row(base.report);
             let why = undecided.or_else(|| Some(format!("in the baseline {}", of_base.undecided()?)));
             if let Some(why) = why {
                 // A score that nobody requested only warns if its interval is too wide.
@@ -91,11 +94,12 @@ impl Verdict {
                 checks.push(GateCheck { baseline: Some(before), ..check });
                 continue;
             }
-            let change = pair.difference(metric).ok_or_else(|| lacks(BASELINE, base, metric))?;
+            let change = pair.difference(metric).ok_or_else(absent)?;
             checks.push(held.drop(tolerance, (base, &of_base), change, i < stated));
         }
         if let Some((base, _)) = &against {
-            checks.extend(rules.missed(base, report).into_iter().map(|metric| uncompared(metric, report)));
+            let missed = rules.missed(base.report, report).into_iter();
+            checks.extend(missed.map(|metric| uncompared(metric, report)));
         }
         Ok(Verdict {
             baseline: baseline

@@ -5,7 +5,7 @@ use crate::facts::term::{ES_R, Term, terms_of};
 use crate::facts::{NORMS, Schedule, schedules};
 use crate::judge::quantity::{ARS_TABLE, ERS, Quantity};
 use crate::judge::row::{DASH, Row, State, alarm};
-use crate::judge::strong;
+use crate::judge::strong::Contradictions;
 use crate::record::{Form, Metric, Precision, Report, ScoreName, Space};
 use audit_base::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -186,7 +186,7 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
         for score in [ARS_TABLE, ERS] {
             let row = score.row(&report);
             if row.state != State::NotMeasured
-                && let Some(why) = strong::refuted(&report, score)
+                && let Some(why) = Contradictions::of(&report).refuted(score)
             {
                 cautions.push(format!("{} of {name}: {why}", score.name));
             }

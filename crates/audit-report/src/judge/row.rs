@@ -6,12 +6,12 @@ use super::quantity::{EPS50, Needs, Quantity};
 use super::reading::{Reading, counted, on_few};
 use super::score::WIDEST;
 use super::stars::ROUNDING as SIZE_ROUNDING;
-use super::strong;
+use super::strong::Contradictions;
 use crate::facts::term::Term;
 use crate::facts::{Facts, is_robust_term};
 use crate::record::{Attack, Hub, Report, RetrievalRow, reason};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// State of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -38,7 +38,7 @@ impl State {
 }
 
 /// Why a number is invalid or unreliable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
     /// It is not shown.
@@ -198,7 +198,7 @@ impl Row {
 
     /// Why the number is invalid or unreliable; `None` if nothing is known against it, or if it was not
     /// measured.
-    pub fn mark(&self, report: &Report) -> Option<Mark> {
+    pub fn mark(&self, known: &Contradictions) -> Option<Mark> {
         let along = match self.quantity.needs {
             Needs::Score(_) => true,
             Needs::Term(term) => !is_robust_term(term.name),
@@ -207,15 +207,10 @@ impl Row {
         match self.void {
             _ if self.state == State::NotMeasured => None,
             _ if self.state == State::Withheld => Some(Mark::Withheld),
-            true if along && masked(report) => Some(Mark::MaskedGradients),
+            true if along && masked(known.report) => Some(Mark::MaskedGradients),
             true => Some(Mark::Untrusted),
-            false => self.contradicted(report).then_some(Mark::Contradicted),
+            false => known.refuted(self.quantity).map(|_| Mark::Contradicted),
         }
-    }
-
-    /// Whether a stronger attack contradicts it.
-    pub fn contradicted(&self, report: &Report) -> bool {
-        strong::refuted(report, self.quantity).is_some()
     }
 }
 
@@ -307,9 +302,7 @@ fn not_measured(quantity: &Quantity, report: &Report) -> String {
         None if report.suite.surrogate.is_some() => {
             "it is a white-box number, and these attacks were made on another model".into()
         }
-        None if report.verification.as_ref().is_some_and(|found| found.listed) => {
-            "a list of pairs doesn't say who is on all images".into()
-        }
+        None if report.lists_pairs() => "a list of pairs doesn't say who is on all images".into(),
         None if report.part.is_some() => "no query of this part is in the sample of the strong search".into(),
         None => "it was left out by --strong-sample off".into(),
     }

@@ -8,6 +8,7 @@ use crate::facts::members::MemberFacts;
 use crate::facts::term::Term;
 use crate::facts::{FACTS, Facts, is_robust};
 use crate::record::{FEW, Found, MemberResult, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 /// Robust R@1, or robust top-1, of the queries that the strong search attacked; `None` if it attacked none.
@@ -187,29 +188,50 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
     ))
 }
 
-/// Why a bound on a quantity can't be met: the strong search contradicts the number. `None` if it doesn't,
-/// and for numbers that it doesn't concern.
-pub fn refuted(report: &Report, quantity: &Quantity) -> Option<String> {
-    let robust = ROBUST.saved(report)?;
-    let terms = || contradicted_terms(&report.outcomes);
-    let hit = match quantity.needs {
-        Needs::Term(term) => term.recall && terms().iter().any(|(of, _)| *of == term),
-        Needs::Score(ScoreName::Ars | ScoreName::Ers) => !terms().is_empty(),
-        Needs::Score(ScoreName::ArsStrong) | Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => false,
-    };
-    let show = |value| ROBUST.show(value);
-    hit.then(|| {
-        format!(
-            "a stronger attack contradicts it: R@1 falls to {} %{} at {}",
-            show(robust.value),
-            robust.interval.map_or(String::new(), |(low, high)| format!(
-                " (95 % {} – {})",
-                show(low),
-                show(high)
-            )),
-            report.suite.budget()
-        )
-    })
+/// What the strong search contradicts in a report. It takes all outcomes to tell, so they are compared once
+/// for all numbers of the report, and only if a number is asked that the comparison may concern.
+pub struct Contradictions<'r> {
+    /// The report.
+    pub report: &'r Report,
+    terms: OnceCell<Vec<(&'static Term, f64)>>,
+}
+
+impl<'r> Contradictions<'r> {
+    /// Those in `report`.
+    pub fn of(report: &'r Report) -> Contradictions<'r> {
+        Contradictions { report, terms: OnceCell::new() }
+    }
+
+    /// The [`contradicted_terms`] of the report.
+    pub fn terms(&self) -> &[(&'static Term, f64)] {
+        self.terms.get_or_init(|| contradicted_terms(&self.report.outcomes))
+    }
+
+    /// Why a bound on a quantity can't be met: the strong search contradicts the number. `None` if it
+    /// doesn't, and for numbers that it doesn't concern.
+    pub fn refuted(&self, quantity: &Quantity) -> Option<String> {
+        let robust = ROBUST.saved(self.report)?;
+        let hit = match quantity.needs {
+            Needs::Term(term) => term.recall && self.terms().iter().any(|(of, _)| *of == term),
+            Needs::Score(ScoreName::Ars | ScoreName::Ers) => !self.terms().is_empty(),
+            Needs::Score(ScoreName::ArsStrong) | Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => {
+                false
+            }
+        };
+        let show = |value| ROBUST.show(value);
+        hit.then(|| {
+            format!(
+                "a stronger attack contradicts it: R@1 falls to {} %{} at {}",
+                show(robust.value),
+                robust.interval.map_or(String::new(), |(low, high)| format!(
+                    " (95 % {} – {})",
+                    show(low),
+                    show(high)
+                )),
+                self.report.suite.budget()
+            )
+        })
+    }
 }
 
 /// Smallest share of the queries, correct without an attack, that masked gradients must hide to be reported.

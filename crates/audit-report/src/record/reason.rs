@@ -459,6 +459,8 @@ reasons! {
         "If these are images, give them their format's extension, or convert them to PNG. Otherwise remove them";
     TWO_CLASSES = "two-classes", source::NEAR_DUPLICATES, "always", "Is every image in one class only?",
         "A query that finds the copy counts as wrong. Correct the classes, or remove the copies";
+    ONE_KIND_OF_PAIRS = "pairs-of-one-kind", source::FACENET, "with a list of pairs", "Are there genuine and impostor pairs?",
+        "Add pairs of the other kind to the list";
     NEAR_COPIES = "near-copies", source::NEAR_DUPLICATES, "without classes", "Does each query have one nearest image?",
         "";
     UNUSED_DATA = "unused-data", source::DATASHEETS, "with `--data`", "Was everything used that the data state?",

@@ -166,9 +166,15 @@ impl Report {
         self.warnings.iter().filter(|w| w.severity == Severity::Error)
     }
 
+    /// Whether `finding` invalidates the scores, and the user did not accept that. Formats with failures show
+    /// such a finding as one, and an accepted finding as a warning.
+    pub fn fails_by(&self, finding: &Warning) -> bool {
+        !self.allow_untrusted && finding.severity == Severity::Error
+    }
+
     /// Whether a finding invalidates the scores, and the user did not accept that.
     pub fn untrusted(&self) -> bool {
-        !self.allow_untrusted && self.errors().next().is_some()
+        self.warnings.iter().any(|finding| self.fails_by(finding))
     }
 
     /// The exit code of the report, if not success: 12 if the result is not trusted and the user did not
@@ -178,6 +184,12 @@ impl Report {
             true => Some(Exit::Untrusted),
             false => self.gate.as_ref().and_then(Verdict::exit),
         }
+    }
+
+    /// Whether its images came as a list of pairs.
+    pub fn lists_pairs(&self) -> bool {
+        self.verification.as_ref().is_some_and(|found| found.listed)
+            || self.warnings.iter().any(|w| reason::ONE_KIND_OF_PAIRS.made(w))
     }
 
     /// Whether gradients were estimated.

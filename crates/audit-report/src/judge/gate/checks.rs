@@ -2,16 +2,16 @@
 
 use crate::judge::quantity::Quantity;
 use crate::judge::row::{Difference, ROUNDING, Row, State};
-use crate::judge::strong;
+use crate::judge::strong::Contradictions;
 use crate::record::{CheckResult, GateCheck, GateCheckKind, Level, Report};
 
 /// Why a number of a report meets no bound, though it is shown: a finding invalidates it, and the user did
 /// not accept that, or a stronger attack contradicts it.
-pub(super) fn doubt(report: &Report, row: &Row) -> Option<String> {
-    if row.void && !report.allow_untrusted {
+pub(super) fn doubt(known: &Contradictions, row: &Row) -> Option<String> {
+    if row.void && !known.report.allow_untrusted {
         return Some("it is not to be trusted".into());
     }
-    Some(format!("{}. Gate on robust_r1", strong::refuted(report, row.quantity)?))
+    Some(format!("{}. Gate on robust_r1", known.refuted(row.quantity)?))
 }
 
 /// The check of a number that the baseline has and the report lacks.
@@ -158,7 +158,7 @@ impl CheckedNumber {
     pub(super) fn drop(
         &self,
         tolerance: f64,
-        (baseline, base): (&Report, &Row),
+        (baseline, base): (&Contradictions, &Row),
         change: Difference,
         stated: bool,
     ) -> GateCheck {
