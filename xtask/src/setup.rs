@@ -323,7 +323,7 @@ mod tests {
         let folder = env::temp_dir().join("xtask-abandoned");
         let [dead, alive, other] =
             ["4000000001.tmp", "4000000002.tmp", "old.tmp"].map(|extension| folder.with_extension(extension));
-        [&dead, &alive, &other].map(|draft| fs::create_dir_all(draft).unwrap());
+        [&dead, &alive, &other].into_iter().for_each(|draft| fs::create_dir_all(draft).unwrap());
         let lock = File::create(alive.join(LOCK)).unwrap();
         lock.lock().unwrap();
         let draft = Draft::beside(&folder).ok().unwrap();
