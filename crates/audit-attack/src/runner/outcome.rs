@@ -1,28 +1,23 @@
 //! From the images of finished runs to outcomes: embedded again, measured, and checked against their bounds.
 
 use super::slots::as_input;
-use super::{Evidence, LAST, Run, State, Task, locked};
-use crate::losses::{Losses, check_embeddings, check_loss};
+use super::task::{Run, Task};
+use super::worker::Worker;
+use super::{Evidence, LAST, locked};
+use crate::losses::{check_embeddings, check_loss};
 use crate::measure::measure_all;
 use crate::trial::Trial;
 use audit_base::{Error, Result};
-use audit_model::Differentiable;
 use audit_report::record::{Measures, Outcome};
 use rayon::prelude::*;
-use std::sync::Mutex;
 
-impl<'a> Task<'a> {
+impl<'a> Worker<'_, 'a, '_> {
     /// Embeds the images of finished runs, a full batch at a time, and turns the runs into outcomes. With
     /// `rest` it also processes an incomplete last batch.
-    pub(super) fn measure(
-        &self,
-        waiting: &mut Vec<(Run<'a>, Vec<f32>)>,
-        rest: bool,
-        model: &mut dyn Differentiable,
-        buffers: &mut Losses,
-        shared: &Mutex<State>,
-    ) -> Result<()> {
-        let Task { context, trials, plan, .. } = *self;
+    pub(super) fn measure(&mut self, waiting: &mut Vec<(Run<'a>, Vec<f32>)>, rest: bool) -> Result<()> {
+        let Worker { task, model, shared, buffers, .. } = self;
+        let (task, shared) = (*task, *shared);
+        let Task { context, trials, plan, .. } = task;
         let gallery = &context.gallery;
         while waiting.len() >= model.batch() || (rest && !waiting.is_empty()) {
             let mut some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
@@ -43,7 +38,7 @@ impl<'a> Task<'a> {
                 // tries files of several qualities, its losses are the highest of them, and the loss here is
                 // that of one.
                 match run.walk.take().and_then(|walk| walk.best()) {
-                    Some((best, image)) if best < losses[i] || self.tries_qualities() => {
+                    Some((best, image)) if best < losses[i] || task.tries_qualities() => {
                         waiting.push((run, image))
                     }
                     _ => last.push((i, run, x)),
@@ -56,7 +51,7 @@ impl<'a> Task<'a> {
             let after = state(last.iter().map(|(i, run, _)| (&trials[run.trial], embedded(*i))).collect());
             let states = before.into_par_iter().zip(after);
             let found: Vec<Result<Outcome>> = (last.par_iter().zip(states))
-                .map(|((i, run, x), states)| self.outcome(run, x, embedded(*i), losses[*i], states))
+                .map(|((i, run, x), states)| task.outcome(run, x, embedded(*i), losses[*i], states))
                 .collect();
             for ((i, mut run, image), outcome) in last.into_iter().zip(found) {
                 run.losses.push(losses[i]);
@@ -67,7 +62,9 @@ impl<'a> Task<'a> {
         }
         Ok(())
     }
+}
 
+impl Task<'_> {
     pub(super) fn outcome(
         &self,
         run: &Run,

@@ -1,9 +1,13 @@
 //! Jobs of several trials: the perturbation that they share is crafted on all of them.
 
-use super::{CleanImage, Run, Slots, State, Task, load, locked};
+use super::slots::Slots;
+use super::state::State;
+use super::task::{Run, Task};
+use super::worker::Worker;
+use super::{CleanImage, load, locked};
 use crate::ball::Bound;
 use crate::draw::{Draw, NOISE};
-use crate::losses::{Losses, check_embeddings};
+use crate::losses::check_embeddings;
 use crate::measure::measure_all;
 use crate::passes::{GRADIENT_PASSES, Passes};
 use crate::search::{RANDOM, Scaled, Setting};
@@ -15,15 +19,6 @@ use std::sync::Mutex;
 /// Perturbations that a random search tries before a further start of a shared one, for each step that
 /// follows. Without a gradient they cost about as much as the step.
 const SEARCHED_PER_STEP: usize = 3;
-
-/// A worker, and what it shares with the others.
-pub(super) struct Worker<'w, 'a, 's> {
-    pub model: &'w mut dyn Differentiable,
-    /// Its place among the workers.
-    pub place: usize,
-    pub buffers: &'w mut Losses,
-    pub shared: &'w Mutex<State<'a, 's>>,
-}
 
 /// A perturbation of several trials from one start.
 struct Crafted<'a> {
@@ -58,7 +53,7 @@ impl<'a> Task<'a> {
                     (run, image)
                 })
                 .collect();
-            return self.measure(&mut waiting, true, worker.model, worker.buffers, worker.shared);
+            return worker.measure(&mut waiting, true);
         }
         // The start with the most success on the sample counts, and among equals the one with the lowest
         // loss. The queries that the perturbation is measured on have no part in the choice.
@@ -67,7 +62,7 @@ impl<'a> Task<'a> {
             let Some(found) = self.craft([job, start], clean.clone(), worker)? else {
                 return Ok(());
             };
-            let success = self.mean_success(&found, worker.model, worker.buffers)?;
+            let success = self.mean_success(&found, worker)?;
             let better = |(most, _, best): &(f64, usize, Crafted)| {
                 success > *most || (success == *most && found.loss < best.loss)
             };
@@ -83,12 +78,12 @@ impl<'a> Task<'a> {
             let run = self.new_run([job, start], trial, clean, worker.model.shape(), free.clone());
             let image = run.moved(&delta);
             waiting.push((run, image));
-            self.measure(&mut waiting, false, worker.model, worker.buffers, worker.shared)?;
+            worker.measure(&mut waiting, false)?;
             if locked(worker.shared).ended {
                 return Ok(());
             }
         }
-        self.measure(&mut waiting, true, worker.model, worker.buffers, worker.shared)
+        worker.measure(&mut waiting, true)
     }
 
     /// Crafts the common perturbation of a job's trials from one start, along the gradient of their mean
@@ -138,7 +133,7 @@ impl<'a> Task<'a> {
                 }
                 let mut padded: Vec<Option<Run>> = runs.iter_mut().map(Option::take).collect();
                 padded.resize_with(count, || None);
-                self.step(&mut padded, &mut slots, model, worker.buffers)?;
+                self.step(&mut padded, &mut slots, model, &mut worker.buffers)?;
                 for (slot, (place, run)) in runs.iter_mut().zip(padded).enumerate() {
                     let Some(mut run) = run else { continue };
                     run.step += 1;
@@ -162,7 +157,7 @@ impl<'a> Task<'a> {
             }
         }
         let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&delta)).collect();
-        let mut loss = self.mean_loss(&runs, &images, worker.model, worker.buffers)?;
+        let mut loss = self.mean_loss(&runs, &images, worker)?;
         if let Some((best, at)) = walk.best().filter(|(best, _)| *best < loss) {
             (loss, delta) = (best, at);
         }
@@ -194,7 +189,7 @@ impl<'a> Task<'a> {
         x = search.first().unwrap_or(x);
         for look in 1..=steps {
             let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&x)).collect();
-            let loss = self.mean_loss(runs, &images, worker.model, worker.buffers)?;
+            let loss = self.mean_loss(runs, &images, worker)?;
             search.step(&mut x, bound, loss, Scaled::of(&[]));
             let left = self.plan.steps + (steps - look) / SEARCHED_PER_STEP;
             if look.is_multiple_of(SEARCHED_PER_STEP)
@@ -244,12 +239,8 @@ impl<'a> Task<'a> {
 
     /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent of their
     /// last term.
-    fn mean_success(
-        &self,
-        found: &Crafted<'a>,
-        model: &mut dyn Differentiable,
-        buffers: &mut Losses,
-    ) -> Result<f64> {
+    fn mean_success(&self, found: &Crafted<'a>, worker: &mut Worker) -> Result<f64> {
+        let Worker { model, buffers, .. } = worker;
         let Task { context, trials, plan, .. } = *self;
         let gallery = &context.gallery;
         let (count, ranked) = (model.batch(), plan.form.ranked_in(gallery) as f64);
@@ -281,13 +272,8 @@ impl<'a> Task<'a> {
     }
 
     /// The mean loss of `runs` at `images`, one image per run.
-    fn mean_loss(
-        &self,
-        runs: &[Option<Run>],
-        images: &[Vec<f32>],
-        model: &mut dyn Differentiable,
-        buffers: &mut Losses,
-    ) -> Result<f64> {
+    fn mean_loss(&self, runs: &[Option<Run>], images: &[Vec<f32>], worker: &mut Worker) -> Result<f64> {
+        let Worker { model, buffers, .. } = worker;
         let mut sum = 0.0;
         for (runs, images) in runs.chunks(model.batch()).zip(images.chunks(model.batch())) {
             let raw = model.embed(&images.concat())?;

@@ -63,7 +63,7 @@ impl Measurement {
 
 impl State<'_, '_> {
     /// The next run to begin: its job and its start.
-    pub(super) fn next(&mut self) -> Option<(usize, usize)> {
+    pub(super) fn next(&mut self) -> Option<[usize; 2]> {
         let starts = self.task.plan.restarts + 1;
         let run = (!self.ended && self.next < self.task.jobs.len() * starts).then_some(self.next)?;
         self.next += 1;
@@ -72,7 +72,7 @@ impl State<'_, '_> {
         if start > 0 && !self.task.applied(job).is_empty() {
             return self.next();
         }
-        Some((job, start))
+        Some([job, start])
     }
 
     /// Records that a run of `job` begins.
