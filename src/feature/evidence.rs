@@ -16,7 +16,7 @@ use crate::pipeline::open::{Opened, Purpose, Setup, Subject};
 use crate::pipeline::photographs::Photographs;
 use crate::pipeline::selection;
 use crate::pipeline::settings::Settings;
-use crate::progress::Phase;
+use crate::progress::{Mode, Phase};
 use crate::record::{Outcome, Properties, Report, Space, SuiteRecord};
 use crate::report::{self, Destination};
 use crate::request::{Demands, LongRun, Output, Request, StrongSample};
@@ -51,41 +51,17 @@ pub fn bundle(
     request.compute.memory = memory;
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen();
-    let Settings { suite, card, .. } = Settings::settle(&request)?;
-    let mut opened = Opened::new(&request, suite, card, Purpose::Attacks)?;
-    // The same searches as the audit's.
-    opened.setup.plan.in_files = report.suite.file_column == Space::File;
-    same_settings(report, &request, &opened.setup)?;
-    same("model", &opened.subject.model.info.identity.sha256, &report.model.sha256)?;
-    // Outcomes hold the clusters of their queries.
-    let mut embedded = opened.embed(&request, Some(CLUSTERINGS))?;
-    same("data", &embedded.data.sha256, &report.data.sha256)?;
-    let Embedded { subject, setup, context, queries, .. } = &mut embedded;
+    let mut embedded = embed_again(report, &request)?;
+    let trials = trials_of(report, &request, &embedded)?;
+    let Embedded { subject, setup, context, .. } = &mut embedded;
     let Subject { dataset, prep, model, .. } = subject;
-    let selection = selection::choose(&request, setup, context, queries)?.selection;
-    if selection.trials.len() != report.outcomes.len() {
-        return Err(Error::internal(format!(
-            "--bundle: expected the {} trials of the report, found {}",
-            report.outcomes.len(),
-            selection.trials.len()
-        )));
-    }
 
     let mut contents = Contents { archive: Archive::new(Vec::new()), hashes: Map::new() };
     contents.add("verify.py", VERIFY.as_bytes())?;
     contents.add("report.json", &report::json(report)?)?;
     let pooling = model.info.pooling;
     let input = model.input().to_owned();
-    let each = (ROOM / (4 * model.pixels())).max(1);
     let (items, pictures) = contents.images(&request, dataset, prep, model.shape())?;
-    // As the hash of the data takes them: the fold is left out where the list has none.
-    let listed = dataset.pairs.iter().map(|ListedPair { probe, reference, same, group, fold }| {
-        let parts =
-            [json!(probe), json!(reference), json!(same), json!(group.as_deref().unwrap_or_default())];
-        parts.into_iter().chain(fold.map(|fold| json!(fold))).collect()
-    });
-    let listed: Vec<Value> = listed.collect();
-    let trials = in_order(report, &selection.trials, |t| context.gallery.ids[t.query].as_str())?;
     let plan = &setup.plan;
     let of_trial = 1 + usize::from(plan.space == Space::File) + usize::from(plan.mask.is_some());
     // The manifest is still missing. JPEG files are not counted: some trials have none.
@@ -94,16 +70,7 @@ pub fn bundle(
     let photographs = photographs.as_ref();
     let work = Work { dataset, prep, context, trials: &trials, plan, photographs, speed: None };
     let mut attacks = Attacks { work, model, surrogate: None };
-    let mut made = Made::default();
-    let mut phase = Phase::new("attacks", trials.len() as u64, request.progress);
-    for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
-        for (&place, (outcome, evidence)) in places.iter().zip(attacks.images(places)?) {
-            agrees(&outcome, &report.outcomes[place])?;
-            made.add(&mut contents, &work, place, &outcome, &evidence)?;
-        }
-        phase.set(made.attacked.len() as u64, None);
-    }
-    phase.finish();
+    let made = Made::again(&mut contents, &mut attacks, report, request.progress)?;
     // The queries that hubs' places name, in this order.
     let held_out = context.heads.as_ref().map_or(Vec::new(), |heads| heads.queries.clone());
     // The pairs behind the threshold, by the places of their images, and whether they are genuine.
@@ -118,7 +85,7 @@ pub fn bundle(
         "pooling": pooling.map(Choice::name),
         "held_out": held_out,
         "pairs": pairs,
-        "listed": listed,
+        "listed": listed(dataset),
         "items": items,
         "images": pictures,
         "attacked": made.attacked,
@@ -129,7 +96,8 @@ pub fn bundle(
         "files": contents.hashes
     });
     let bytes = contents.finish(&manifest)?;
-    let summary = format!(
+    destination.write(&bytes)?;
+    Ok(format!(
         "{}: evidence for {} outcomes, {:.1} MB, sha256 {}\nAnybody can verify it with: unzip -p {} verify.py > verify.py && python \
          verify.py {} {}\n",
         to.display(),
@@ -139,9 +107,7 @@ pub fn bundle(
         to.display(),
         to.display(),
         report.model_name()
-    );
-    destination.write(&bytes)?;
-    Ok(summary)
+    ))
 }
 
 /// Refuses reports that the script in an archive can't confirm: those of parts (exit code 2 or 13), and
@@ -203,6 +169,35 @@ fn request_of(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Req
     Ok(request)
 }
 
+/// Opens and embeds the report's model and images. Errors (exit code 2): model, images or settings are others
+/// than the report's.
+fn embed_again(report: &Report, request: &Request) -> Result<Embedded> {
+    let Settings { suite, card, .. } = Settings::settle(request)?;
+    let mut opened = Opened::new(request, suite, card, Purpose::Attacks)?;
+    // The same searches as the audit's.
+    opened.setup.plan.in_files = report.suite.file_column == Space::File;
+    same_settings(report, request, &opened.setup)?;
+    same("model", &opened.subject.model.info.identity.sha256, &report.model.sha256)?;
+    // Outcomes hold the clusters of their queries.
+    let embedded = opened.embed(request, Some(CLUSTERINGS))?;
+    same("data", &embedded.data.sha256, &report.data.sha256)?;
+    Ok(embedded)
+}
+
+/// The report's trials, in the order of its outcomes.
+fn trials_of(report: &Report, request: &Request, embedded: &Embedded) -> Result<Vec<Trial>> {
+    let Embedded { setup, context, queries, .. } = embedded;
+    let trials = selection::choose(request, setup, context, queries)?.selection.trials;
+    if trials.len() != report.outcomes.len() {
+        return Err(Error::internal(format!(
+            "--bundle: expected the {} trials of the report, found {}",
+            report.outcomes.len(),
+            trials.len()
+        )));
+    }
+    in_order(report, &trials, |t| context.gallery.ids[t.query].as_str())
+}
+
 /// The trials in the order of the report's outcomes.
 fn in_order<'t>(
     report: &Report,
@@ -220,6 +215,16 @@ fn in_order<'t>(
         })
     };
     report.outcomes.iter().map(find).collect()
+}
+
+/// The listed pairs, as the hash of the data takes them: the fold is left out where the list has none.
+fn listed(dataset: &Dataset) -> Vec<Value> {
+    let pair = |ListedPair { probe, reference, same, group, fold }: &ListedPair| -> Value {
+        let parts =
+            [json!(probe), json!(reference), json!(same), json!(group.as_deref().unwrap_or_default())];
+        parts.into_iter().chain(fold.map(|fold| json!(fold))).collect()
+    };
+    dataset.pairs.iter().map(pair).collect()
 }
 
 /// Refuses a model or images with another hash than the report's.
@@ -308,6 +313,28 @@ struct Made {
 }
 
 impl Made {
+    /// Runs the trials once more, and adds their images to `contents`.
+    fn again(
+        contents: &mut Contents,
+        attacks: &mut Attacks,
+        report: &Report,
+        progress: Mode,
+    ) -> Result<Made> {
+        let work = attacks.work;
+        let each = (ROOM / (4 * attacks.model.pixels())).max(1);
+        let mut made = Made::default();
+        let mut phase = Phase::new("attacks", work.trials.len() as u64, progress);
+        for places in (0..work.trials.len()).collect::<Vec<_>>().chunks(each) {
+            for (&place, (outcome, evidence)) in places.iter().zip(attacks.images(places)?) {
+                agrees(&outcome, &report.outcomes[place])?;
+                made.add(contents, &work, place, &outcome, &evidence)?;
+            }
+            phase.set(made.attacked.len() as u64, None);
+        }
+        phase.finish();
+        Ok(made)
+    }
+
     fn add(
         &mut self,
         contents: &mut Contents,
