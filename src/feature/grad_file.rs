@@ -145,37 +145,70 @@ struct Checked {
     finite: Option<f64>,
 }
 
+/// What the graph is run on, and the audit's own embeddings and gradients of it.
+struct Expected {
+    /// [B, P].
+    inputs: Vec<f32>,
+    /// [B, D].
+    cotangent: Vec<f32>,
+    /// [B, D].
+    embedding: Vec<f32>,
+    /// [B, P].
+    gradient: Vec<f32>,
+    dim: usize,
+    pixels: usize,
+}
+
+impl Expected {
+    /// Of a batch of `images`. `raw`: by the model's own input, which `pre` makes of them.
+    fn new(model: &mut Model, mut images: Vec<f32>, pre: &Preprocessing, raw: bool) -> Result<Expected> {
+        let (count, dim, pixels) = (model.batch(), model.info.dim, model.pixels());
+        let mut random = Random::seeded(0x6772_6164);
+        images.iter_mut().for_each(|v| *v += JITTER * random.sign_unit());
+        images = model.info.preprocessing.taken(&images).into_owned();
+        let cotangent: Vec<f32> = (0..count * dim).map(|_| random.sign_unit()).collect();
+        let view = ArrayView2::from_shape((count, dim), &cotangent)
+            .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
+        let (embedding, gradient) = model.gradient(&images, view)?;
+        // By the model's own input: its derivative by pixels, without the scale of the preprocessing.
+        let (inputs, gradient) = match raw {
+            false => (images, gradient),
+            true => {
+                let inverse = Preprocessing {
+                    scale: pre.scale.iter().map(|s| 1.0 / s).collect(),
+                    shift: vec![0.0; pre.channels],
+                    integers: None,
+                    ..pre.clone()
+                };
+                (pre.apply(&images), inverse.apply(&gradient))
+            }
+        };
+        let embedding = embedding.iter().copied().collect();
+        Ok(Expected { inputs, cotangent, embedding, gradient, dim, pixels })
+    }
+
+    /// How far the embeddings of the first `n` images are apart.
+    fn embedding_error(&self, found: &[f32], n: usize) -> f64 {
+        apart(found, &self.embedding[..n * self.dim], self.dim)
+    }
+
+    /// How far the gradients of the first `n` images are apart.
+    fn gradient_error(&self, found: &[f32], n: usize) -> f64 {
+        apart(found, &self.gradient[..n * self.pixels], self.pixels)
+    }
+}
+
 /// Runs the graph as users will, and compares.
 fn check(
     joined: &Joined,
-    Audited { mut model, mut images, measured }: Audited,
+    Audited { mut model, images, measured }: Audited,
     path: &Path,
     options: Options,
     raw: bool,
 ) -> Result<Checked> {
-    let count = model.batch();
-    let mut random = Random::seeded(0x6772_6164);
-    images.iter_mut().for_each(|v| *v += JITTER * random.sign_unit());
-    images = model.info.preprocessing.taken(&images).into_owned();
-    let cotangent: Vec<f32> = (0..count * model.info.dim).map(|_| random.sign_unit()).collect();
-    let view = ArrayView2::from_shape((count, model.info.dim), &cotangent)
-        .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
-    let (embedding, gradient) = model.gradient(&images, view)?;
-
     let pre = &joined.info.preprocessing;
-    // By the model's own input: its derivative by pixels, without the scale of the preprocessing.
-    let (inputs, expected) = match raw {
-        false => (images, gradient),
-        true => {
-            let inverse = Preprocessing {
-                scale: pre.scale.iter().map(|s| 1.0 / s).collect(),
-                shift: vec![0.0; pre.channels],
-                integers: None,
-                ..pre.clone()
-            };
-            (pre.apply(&images), inverse.apply(&gradient))
-        }
-    };
+    let expected = Expected::new(&mut model, images, pre, raw)?;
+    let Expected { inputs, cotangent, dim, pixels, .. } = &expected;
     let quantised = model.quantised();
     // Integer kernels are an optimisation, and round in other places.
     let session = |shipped| {
@@ -189,46 +222,48 @@ fn check(
     let mut session_of_kernels = if quantised { Some(session(true)?) } else { None };
     let mut session = session(!quantised)?;
     let batches = joined.batch.map_or(BATCHES.to_vec(), |n| vec![n]);
-    let (dim, pixels) = (model.info.dim, model.pixels());
     let accepted = if quantised { SAME_QUANTISED } else { SAME };
     let (mut difference, mut kernels) = (0.0f64, None);
     for &n in &batches {
         let shape = if raw { pre.input_shape(n) } else { pre.pixel_shape(n) };
         let feed = [
             (NAMES[0], Input::Host(&shape, &inputs[..n * pixels])),
-            (NAMES[1], Input::Host(&[n as i64, dim as i64], &cotangent[..n * dim])),
+            (NAMES[1], Input::Host(&[n as i64, *dim as i64], &cotangent[..n * dim])),
         ];
         let found = session.run(&feed, &NAMES[2..]).map_err(|e| {
             e.context(format!("{}, the graph to be written, at a batch of {n}", path.display()))
         })?;
-        let own = embedding.as_slice().unwrap_or_default();
         let worst = worse(
-            apart(found[0].floats()?.1, &own[..n * dim], dim),
-            apart(found[1].floats()?.1, &expected[..n * pixels], pixels),
+            expected.embedding_error(found[0].floats()?.1, n),
+            expected.gradient_error(found[1].floats()?.1, n),
         );
         // NaN doesn't.
         let agrees = worst <= accepted;
         if !agrees {
-            let next = match joined.batch {
-                None => {
-                    "The model may treat images of a batch differently. Write a file for a fixed batch: --batch 1"
-                }
-                Some(_) => "ONNX Runtime's optimiser may change the graph",
-            };
-            return Err(Error::untrusted(format!(
-                "{}: at a batch of {n} the graph to be written is {:.1e} from the audit's own embedding or gradient, as a share of \
-                 their length; {accepted:.0e} is accepted, and nothing is written. {next}",
-                path.display(),
-                worst
-            )));
+            return Err(other_results(path, joined.batch, n, worst, accepted));
         }
         difference = difference.max(worst);
         if let Some(session) = &mut session_of_kernels {
             let found = session.run(&feed, &NAMES[2..3])?;
-            kernels = Some(worse(apart(found[0].floats()?.1, &own[..n * dim], dim), kernels.unwrap_or(0.0)));
+            kernels = Some(worse(expected.embedding_error(found[0].floats()?.1, n), kernels.unwrap_or(0.0)));
         }
     }
     Ok(Checked { batches, difference, kernels, finite: measured.gradient_error })
+}
+
+/// The error that the graph's results at a batch of `n` are `worst` from the audit's.
+fn other_results(path: &Path, fixed: Option<usize>, n: usize, worst: f64, accepted: f64) -> Error {
+    let next = match fixed {
+        None => {
+            "The model may treat images of a batch differently. Write a file for a fixed batch: --batch 1"
+        }
+        Some(_) => "ONNX Runtime's optimiser may change the graph",
+    };
+    Error::untrusted(format!(
+        "{}: at a batch of {n} the graph to be written is {worst:.1e} from the audit's own embedding or gradient, as a share of \
+         their length; {accepted:.0e} is accepted, and nothing is written. {next}",
+        path.display()
+    ))
 }
 
 /// The largest ‖a − b‖ / ‖b‖ over rows of a length.
