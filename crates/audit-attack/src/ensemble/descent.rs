@@ -71,6 +71,15 @@ impl Chunk<'_> {
     }
 }
 
+/// The ε at which images of whole grey levels are searched for, from the smallest ball that holds another such
+/// image; none in file space, in which all are such images.
+fn levels(plan: &Plan) -> Vec<f32> {
+    (plan.rungs().iter().rev().map(|eps| (eps * 255.0 + 1e-3).floor()))
+        .filter(|levels| plan.ball.is_box && plan.space == Space::Input && *levels >= 1.0)
+        .map(|levels| levels / 255.0)
+        .collect()
+}
+
 fn size(outcome: &Outcome) -> f32 {
     outcome.size.unwrap_or(outcome.linf)
 }
@@ -81,15 +90,7 @@ impl Descent<'_, '_, '_> {
         let plan = self.chunk.all.plan;
         let room = self.chunk.room;
         let most = |member: &Member, trials: usize| member.passes(1, trials, room);
-        let mut broken = broken.to_vec();
-        if plan.space == Space::File {
-            // No file is nearer than by a grey level, so that nothing smaller is left to find.
-            self.left = ladder::passes(plan.rungs().len(), broken.len(), room);
-            if self.run_member(&FILE, &plan.within(GREY_LEVEL), &broken, watch)?.is_none() {
-                return Ok(None);
-            }
-            broken.retain(|&i| self.chunk.smallest(i) > GREY_LEVEL + plan.ball.rounding(GREY_LEVEL));
-        }
+        let Some(broken) = self.beyond_a_grey_level(broken, watch)? else { return Ok(None) };
         if broken.is_empty() {
             return Ok(Some(()));
         }
@@ -98,14 +99,9 @@ impl Descent<'_, '_, '_> {
             broken.iter().copied().filter(|&i| chunk.best_member(i).is_some_and(wanted)).collect()
         };
         let elsewhere = of(self.chunk, &|member| member.route != Route::Exact);
-        let mut blind = of(self.chunk, &|member| member.gradient_free);
+        let blind = of(self.chunk, &|member| member.gradient_free);
         let rungs = plan.rungs();
-        // From the smallest ball that holds another image of whole grey levels. In file space all are such
-        // images.
-        let levels: Vec<f32> = (rungs.iter().rev().map(|eps| (eps * 255.0 + 1e-3).floor()))
-            .filter(|levels| plan.ball.is_box && plan.space == Space::Input && *levels >= 1.0)
-            .map(|levels| levels / 255.0)
-            .collect();
+        let levels = levels(plan);
         let rounds = |trials: usize| ROUNDS * most(&AGAIN, trials);
         let files = levels.len() * most(&FILE, broken.len());
         let after_halved =
@@ -122,48 +118,94 @@ impl Descent<'_, '_, '_> {
         {
             return Ok(None);
         }
-        for &eps in &rungs[1..] {
+        if self.halve(blind, watch)?.is_none() {
+            return Ok(None);
+        }
+        let eps = plan.small_change();
+        let worth: Vec<usize> = broken.iter().copied().filter(|&i| self.chunk.smallest(i) > eps).collect();
+        self.left = after_halved(worth.len());
+        let ahead = self.ahead(worth.len(), broken);
+        if !worth.is_empty() && watch(Event::Further(ahead)).is_break() {
+            return Ok(None);
+        }
+        for (first, later) in [(&CLASSES, most(&BEST, worth.len()) + rounds(worth.len())), (&BEST, 0)] {
+            if self.repeat(first, &worth, watch)?.is_none() {
+                return Ok(None);
+            }
+            self.left = later + files;
+        }
+        self.find_files(&levels, broken, watch)
+    }
+
+    /// Tries files that are a grey level from the photograph, in file space. Returns the `broken` trials that
+    /// are left: no file is nearer, so that nothing smaller is left to find for the others. `None` if `watch`
+    /// ended it.
+    fn beyond_a_grey_level(&mut self, broken: &[usize], watch: &mut Watch) -> Result<Option<Vec<usize>>> {
+        let (plan, room) = (self.chunk.all.plan, self.chunk.room);
+        let mut broken = broken.to_vec();
+        if plan.space == Space::File {
+            self.left = ladder::passes(plan.rungs().len(), broken.len(), room);
+            if self.run_member(&FILE, &plan.within(GREY_LEVEL), &broken, watch)?.is_none() {
+                return Ok(None);
+            }
+            broken.retain(|&i| self.chunk.smallest(i) > GREY_LEVEL + plan.ball.rounding(GREY_LEVEL));
+        }
+        Ok(Some(broken))
+    }
+
+    /// Runs the search without gradients in smaller and smaller balls, on the trials that it breaks there.
+    fn halve(&mut self, mut blind: Vec<usize>, watch: &mut Watch) -> Result<Option<()>> {
+        let plan = self.chunk.all.plan;
+        for &eps in &plan.rungs()[1..] {
             blind.retain(|&i| self.chunk.smallest(i) > eps);
             if self.run_member(&HALVED, &plan.within(eps), &blind, watch)?.is_none() {
                 return Ok(None);
             }
             blind.retain(|&i| self.chunk.smallest(i) <= eps);
         }
-        let eps = plan.small_change();
-        let worth: Vec<usize> = broken.iter().copied().filter(|&i| self.chunk.smallest(i) > eps).collect();
-        self.left = after_halved(worth.len());
-        let (trials, of) = (worth.len(), broken.len());
+        Ok(Some(()))
+    }
+
+    /// The further searches on `trials` of the `broken` ones.
+    fn ahead(&self, trials: usize, broken: &[usize]) -> Further {
+        let (of, room, plan) = (broken.len(), self.chunk.room, self.chunk.all.plan);
         let objective = self.chunk.trial(broken[0]).objective;
         let most_in_files = self.chunk.most_passes_in_files(objective, of);
         let in_files = match most_in_files {
             0 => 0,
             _ => self.chunk.all.in_files(ladder::usual_passes(Space::File, of, trials, room)),
         };
-        let ahead = Further {
-            eps,
+        Further {
+            eps: plan.small_change(),
             trials,
             of,
             usual: further(trials, room) + in_files,
             most: self.left + most_in_files,
-        };
-        if !worth.is_empty() && watch(Event::Further(ahead)).is_break() {
+        }
+    }
+
+    /// Runs a member, and then [`AGAIN`] for [`ROUNDS`] rounds: first on all trials, then on those that gained.
+    fn repeat(&mut self, member: &Member, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
+        let plan = self.chunk.all.plan;
+        if self.run_member(member, plan, trials, watch)?.is_none() {
             return Ok(None);
         }
-        for (first, later) in [(&CLASSES, most(&BEST, worth.len()) + rounds(worth.len())), (&BEST, 0)] {
-            if self.run_member(first, plan, &worth, watch)?.is_none() {
-                return Ok(None);
-            }
-            let mut more = worth.clone();
-            for _ in 0..ROUNDS {
-                let Some(gained) = self.run_member(&AGAIN, plan, &more, watch)? else { return Ok(None) };
-                more = gained;
-            }
-            self.left = later + files;
+        let mut more = trials.to_vec();
+        for _ in 0..ROUNDS {
+            let Some(gained) = self.run_member(&AGAIN, plan, &more, watch)? else { return Ok(None) };
+            more = gained;
         }
+        Ok(Some(()))
+    }
+
+    /// Searches for images of whole grey levels, for each trial at the first of the `levels` that reaches its
+    /// ε*.
+    fn find_files(&mut self, levels: &[f32], broken: &[usize], watch: &mut Watch) -> Result<Option<()>> {
+        let (plan, room) = (self.chunk.all.plan, self.chunk.room);
         for (at, &eps) in levels.iter().enumerate() {
             let without =
                 broken.iter().filter(|&&i| !self.chunk.has_file(i) && !self.chunk.in_files(i)).count();
-            self.left = (levels.len() - at) * most(&FILE, without);
+            self.left = (levels.len() - at) * FILE.passes(1, without, room);
             let within = |&i: &usize| {
                 self.chunk.smallest(i) <= eps + plan.ball.rounding(eps)
                     && !self.chunk.has_file(i)

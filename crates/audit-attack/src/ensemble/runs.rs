@@ -17,7 +17,6 @@ use audit_model::Differentiable;
 use audit_report::record::{Form, MemberResult, Outcome};
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 
 /// A run of a member: a trial of the chunk, the class that it aims at, and its number among the member's runs
 /// for this trial.
@@ -40,6 +39,44 @@ pub(super) struct MemberRuns<'r> {
 
 /// What a run found: its place among the runs of a member, the outcome, and its image.
 pub(super) type Found = (usize, Outcome, Evidence);
+
+/// Results of runs. Of the runs of one trial only the best keeps its image, the first of equal ones: photographs
+/// of all would fill the memory.
+#[derive(Default)]
+struct Results {
+    found: Vec<Found>,
+    /// By trial: how good its best run is, which it is, and its place among those found.
+    best: HashMap<usize, ([f64; 2], usize, usize)>,
+}
+
+impl Results {
+    /// Adds the result of run `i` of a trial, which is worth `value`.
+    fn add(&mut self, [trial, i]: [usize; 2], value: [f64; 2], outcome: &Outcome, evidence: &Evidence) {
+        let better = self
+            .best
+            .get(&trial)
+            .is_none_or(|(before, first, _)| value > *before || (value == *before && i < *first));
+        let Evidence { shape, ref point, ref losses, ref image } = *evidence;
+        let image = if better { image.clone() } else { Vec::new() };
+        if better && let Some((.., place)) = self.best.insert(trial, (value, i, self.found.len())) {
+            self.found[place].2.image = Vec::new();
+        }
+        let kept = Evidence { image, shape, point: point.clone(), losses: losses.clone() };
+        self.found.push((i, outcome.clone(), kept));
+    }
+}
+
+/// The plan of a member's runs in the ball of `plan`.
+fn plan_of(member: &Member, plan: &Plan, effort: usize) -> Plan {
+    let steps = member.steps_at(effort);
+    let alpha = match member.alpha {
+        Some(share) => share * plan.eps,
+        None if plan.ball.is_box && plan.mask.is_none() => plan.alpha,
+        // No protocol has a step size for these bounds, and the suite's is for its own search and steps.
+        None => (2.5 * plan.eps / steps.max(1) as f32).min(plan.eps),
+    };
+    Plan { search: member.search, steps, restarts: 0, alpha, ..plan.clone() }
+}
 
 /// An image whose perturbation is stretched to the radius of the ball.
 fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
@@ -125,8 +162,8 @@ impl Chunk<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Results of the runs of a member, in their order; `None` if `watch` ended them. Of the runs of one trial
-    /// only the best keeps its image, the first of equal ones: photographs of all would fill the memory.
+    /// Results of the runs of a member, in their order; `None` if `watch` ended them. Only the best run of each
+    /// trial has its image.
     pub(super) fn results(
         &mut self,
         of: &MemberRuns,
@@ -147,27 +184,18 @@ impl Chunk<'_> {
         }
         let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
         let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
-        let steps = member.steps_at(effort);
-        let alpha = match member.alpha {
-            Some(share) => share * plan.eps,
-            None if plan.ball.is_box && plan.mask.is_none() => plan.alpha,
-            // No protocol has a step size for these bounds, and the suite's is for its own search and steps.
-            None => (2.5 * plan.eps / steps.max(1) as f32).min(plan.eps),
-        };
-        let plan = Plan { search: member.search, steps, restarts: 0, alpha, ..plan.clone() };
+        let plan = plan_of(member, plan, effort);
         // Streams of random choices depend on the member and on the run's number, and on no other trial.
         let kind =
             member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
         let stream = |i: usize| (kind + runs[i].number as u64) & 0xFFFF_FFFF;
-        let found: Mutex<Vec<Found>> = Mutex::new(Vec::new());
+        let mut results = Results::default();
         let mut ended = ControlFlow::Continue(());
         let before = Passes { left: self.passes.left + later, ..self.passes };
         let mut made = before.made;
         {
             let (states, places) = (&self.states, self.places);
             let mut broken = HashSet::new();
-            // By trial: how good its best run is, which it is, and its place among those found.
-            let mut best: HashMap<usize, ([f64; 2], usize, usize)> = HashMap::new();
             let draw = |i: usize| {
                 let trial = &trials[i];
                 Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], 1 + stream(i))
@@ -207,22 +235,12 @@ impl Chunk<'_> {
                     }
                     Event::Further(_) | Event::Broken(_) => (),
                     Event::Done(i, outcome, evidence) => {
-                        let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
                         let (trial, value) = (runs[i].trial, worth(i, outcome));
                         let breaks = value[0] >= 100.0 && !states[trial].reached && broken.insert(trial);
                         if breaks && watch(Event::Broken(places[trial])).is_break() {
                             ended = ControlFlow::Break(());
                         }
-                        let better = best.get(&trial).is_none_or(|(before, first, _)| {
-                            value > *before || (value == *before && i < *first)
-                        });
-                        let Evidence { shape, ref point, ref losses, ref image } = *evidence;
-                        let image = if better { image.clone() } else { Vec::new() };
-                        if better && let Some((.., place)) = best.insert(trial, (value, i, found.len())) {
-                            found[place].2.image = Vec::new();
-                        }
-                        let kept = Evidence { image, shape, point: point.clone(), losses: losses.clone() };
-                        found.push((i, outcome.clone(), kept));
+                        results.add([trial, i], value, outcome, evidence);
                     }
                 }
                 ended
@@ -236,7 +254,7 @@ impl Chunk<'_> {
         if ended.is_break() {
             return Ok(None);
         }
-        let mut found = found.into_inner().unwrap_or_else(|e| e.into_inner());
+        let mut found = results.found;
         found.sort_by_key(|(i, _, _)| *i);
         Ok(Some(found))
     }
