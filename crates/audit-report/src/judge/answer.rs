@@ -49,57 +49,10 @@ fn spread(of: &Quantity, difference: &Difference) -> String {
     format!("{}{interval}", show(difference.value))
 }
 
-/// Decides by ε50 if every report has it under the same largest ε, because it distinguishes models whose
-/// robust R@1 is 0 at the largest ε. Otherwise robust R@1 decides, and also if several models are above that
-/// ε, because ε50 does not distinguish them. Errors: why it is undecided.
+/// The most robust model by [`deciding`]. Errors: why it is undecided.
 fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Result<String, String> {
-    let measured =
-        |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
-    let left = Quantity::robust(&reports[0]);
-    if reports.iter().any(|report| Quantity::robust(report) != left) {
-        return Err(
-            "some were audited on images with classes and some without, which are different measurements"
-                .into(),
-        );
-    }
-    let same = reports.iter().all(|report| report.suite.budget() == reports[0].suite.budget());
-    let above = models.iter().filter(|m| m.row(EPS50).is_some_and(|row| row.above)).count();
-    let of = if same && above < 2 && models.iter().all(measured) { EPS50 } else { left };
-    let label = left.label;
-    let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(of)).collect();
-    if rows.iter().all(Option::is_none) {
-        return Err(format!(
-            "no report has {label}. Audit with the strong search: leave out --strong-sample off"
-        ));
-    }
-    let mut known: Vec<(usize, f64, &ComparedValue)> = Vec::new();
-    for (i, row) in rows.into_iter().enumerate() {
-        let name = names[i];
-        // The first model has no row of a number that only others have.
-        let Some(row) = row else {
-            let why = of.row(&reports[i]).why.unwrap_or_default();
-            return Err(format!("{name} has no {label} ({why})"));
-        };
-        let why = row.why.as_deref().unwrap_or_default();
-        match (row.state, row.value) {
-            (State::NotMeasured, _) => return Err(format!("{name} has no {label} ({why})")),
-            (State::Withheld, _) => {
-                return Err(format!("{label} of {name} is {}: {why}", row.state.text()));
-            }
-            _ if row.void => {
-                return Err(format!("{label} of {name} is {}", Mark::Untrusted.text()));
-            }
-            (State::Measured, value) => known.extend(value.map(|value| (i, value, row))),
-        }
-    }
-    let budget = |row: &ComparedValue| row.eps.clone().unwrap_or_default();
-    if known.iter().any(|(_, _, row)| row.eps != known[0].2.eps) {
-        let each: Vec<String> = known
-            .iter()
-            .map(|(i, value, row)| format!("{} {value:.1} at {}", names[*i], budget(row)))
-            .collect();
-        return Err(format!("{label} was measured under different ε: {}", each.join(", ")));
-    }
+    let of = deciding(models, reports)?;
+    let mut known = known(of, models, reports, names)?;
     known.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (best, others) = (known[0], &known[1..]);
     let shown = |i: usize, value: f64| {
@@ -126,7 +79,7 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
     }
     let what = match of == EPS50 {
         true => "ε50, in 255ths,".to_string(),
-        false => format!("{label} at {}", budget(best.2)),
+        false => format!("{} at {}", of.label, budget(best.2)),
     };
     let value = shown(best.0, best.1);
     match (close.is_empty(), beaten.is_empty()) {
@@ -141,4 +94,71 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
             close.join(" and ")
         )),
     }
+}
+
+/// The number that decides: ε50 if every report has it under the same largest ε, because it distinguishes
+/// models whose robust R@1 is 0 at the largest ε. Otherwise robust R@1, and also if several models are above
+/// that ε, because ε50 does not distinguish them. Errors: the reports have different kinds of robust R@1.
+fn deciding(models: &[ComparedModel], reports: &[Report]) -> Result<&'static Quantity, String> {
+    let measured =
+        |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
+    let left = Quantity::robust(&reports[0]);
+    if reports.iter().any(|report| Quantity::robust(report) != left) {
+        return Err(
+            "some were audited on images with classes and some without, which are different measurements"
+                .into(),
+        );
+    }
+    let same = reports.iter().all(|report| report.suite.budget() == reports[0].suite.budget());
+    let above = models.iter().filter(|m| m.row(EPS50).is_some_and(|row| row.above)).count();
+    Ok(if same && above < 2 && models.iter().all(measured) { EPS50 } else { left })
+}
+
+/// A number of each model: its place, the number and its row. Errors: a model has none that can be compared.
+fn known<'m>(
+    of: &'static Quantity,
+    models: &'m [ComparedModel],
+    reports: &[Report],
+    names: &[&str],
+) -> Result<Vec<(usize, f64, &'m ComparedValue)>, String> {
+    let label = Quantity::robust(&reports[0]).label;
+    let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(of)).collect();
+    if rows.iter().all(Option::is_none) {
+        return Err(format!(
+            "no report has {label}. Audit with the strong search: leave out --strong-sample off"
+        ));
+    }
+    let mut known: Vec<(usize, f64, &ComparedValue)> = Vec::new();
+    for (i, row) in rows.into_iter().enumerate() {
+        let name = names[i];
+        // The first model has no row of a number that only others have.
+        let Some(row) = row else {
+            let why = of.row(&reports[i]).why.unwrap_or_default();
+            return Err(format!("{name} has no {label} ({why})"));
+        };
+        let why = row.why.as_deref().unwrap_or_default();
+        match (row.state, row.value) {
+            (State::NotMeasured, _) => return Err(format!("{name} has no {label} ({why})")),
+            (State::Withheld, _) => {
+                return Err(format!("{label} of {name} is {}: {why}", row.state.text()));
+            }
+            _ if row.void => {
+                return Err(format!("{label} of {name} is {}", Mark::Untrusted.text()));
+            }
+            (State::Measured, value) => known.extend(value.map(|value| (i, value, row))),
+        }
+    }
+    if known.iter().any(|(_, _, row)| row.eps != known[0].2.eps) {
+        let each: Vec<String> = known
+            .iter()
+            .map(|(i, value, row)| format!("{} {value:.1} at {}", names[*i], budget(row)))
+            .collect();
+        return Err(format!("{label} was measured under different ε: {}", each.join(", ")));
+    }
+    Ok(known)
+}
+
+/// The ε at which a number was measured.
+fn budget(row: &ComparedValue) -> String {
+    row.eps.clone().unwrap_or_default()
 }

@@ -219,7 +219,41 @@ pub fn of_reports(
     let [base, _, ..] = reports else {
         return Err(Error::usage("a comparison needs two reports or more. Name another one"));
     };
-    let (mut cautions, mut remarks) = (Vec::new(), Vec::new());
+    let (mut cautions, remarks) = conditions(&names, reports);
+    if !cautions.is_empty() && !anyway {
+        return Err(Error::usage(format!(
+            "these reports can't be compared: {}. Make the others with the trials of the first: audit MODEL --data … --suite {} --trials \
+             {} -o OTHER.json; or add --anyway",
+            cautions.join(". "),
+            base.suite.name,
+            names[0]
+        )));
+    }
+    cautions.extend(remarks);
+    cautions.extend(further_cautions(&names, reports));
+    let labels = labels(reports, &names);
+    let mut models = Vec::new();
+    for (i, ((name, label), report)) in names.into_iter().zip(labels).zip(reports).enumerate() {
+        let pair = (i > 0).then(|| PairedReports::new(base, report));
+        if pair.as_ref().is_some_and(|p| !p.paired()) {
+            cautions.push(format!(
+                "{name} attacked other queries or images than the baseline: its differences under attack \
+                 have no interval"
+            ));
+        }
+        models.push(entry([name, label], report, base, pair.as_ref()));
+    }
+    let answer = answer::most_robust(&models, reports);
+    if let Some(metric) = sort {
+        sort_by(&mut models, metric, reports)?;
+    }
+    Ok(Comparison { answer, models, cautions, crossed: None })
+}
+
+/// How the conditions of each report differ from those of the first, and remarks on reports that are
+/// comparable although their targets differ.
+fn conditions(names: &[String], reports: &[Report]) -> (Vec<String>, Vec<String>) {
+    let (base, mut cautions, mut remarks) = (&reports[0], Vec::new(), Vec::new());
     for (name, other) in names.iter().zip(reports).skip(1) {
         let (conditions, targets) = differences(base, other);
         let neighbours =
@@ -239,16 +273,12 @@ pub fn of_reports(
             cautions.push(format!("{} and {name} differ in {}", names[0], differs.join("; in ")));
         }
     }
-    if !cautions.is_empty() && !anyway {
-        return Err(Error::usage(format!(
-            "these reports can't be compared: {}. Make the others with the trials of the first: audit MODEL --data … --suite {} --trials \
-             {} -o OTHER.json; or add --anyway",
-            cautions.join(". "),
-            base.suite.name,
-            names[0]
-        )));
-    }
-    cautions.extend(remarks);
+    (cautions, remarks)
+}
+
+/// What else a reader of the differences must know: of each report with the first, and of each report alone.
+fn further_cautions(names: &[String], reports: &[Report]) -> Vec<String> {
+    let (base, mut cautions) = (&reports[0], Vec::new());
     for (name, other) in names.iter().zip(reports).skip(1) {
         let same = !base.outcomes.is_empty() && base.outcomes == other.outcomes;
         if same && base.model.sha256 == other.model.sha256 {
@@ -275,33 +305,23 @@ pub fn of_reports(
             format!("{} of {name} is {}: {why}", row.quantity.name, row.state.text())
         }));
     }
-    let labels = labels(reports, &names);
-    let mut models = Vec::new();
-    for (i, ((name, label), report)) in names.into_iter().zip(labels).zip(reports).enumerate() {
-        let pair = (i > 0).then(|| PairedReports::new(base, report));
-        if pair.as_ref().is_some_and(|p| !p.paired()) {
-            cautions.push(format!(
-                "{name} attacked other queries or images than the baseline: its differences under attack \
-                 have no interval"
-            ));
-        }
-        models.push(entry([name, label], report, base, pair.as_ref()));
+    cautions
+}
+
+/// Sorts models by a metric, the most robust first. Errors (exit code 2): no report has it.
+fn sort_by(models: &mut [ComparedModel], metric: &'static Quantity, reports: &[Report]) -> Result<()> {
+    let key = |e: &ComparedModel| {
+        let value = e.row(metric).and_then(|r| r.value).unwrap_or(f64::NEG_INFINITY);
+        if metric.lower_is_better && value.is_finite() { -value } else { value }
+    };
+    if reports.iter().all(|r| metric.value(r).is_none()) {
+        return Err(Error::usage(format!(
+            "--sort {}: no report has it. Take a metric of `numbers` in a JSON report, such as robust_r1",
+            metric.name
+        )));
     }
-    let answer = answer::most_robust(&models, reports);
-    if let Some(metric) = sort {
-        let key = |e: &ComparedModel| {
-            let value = e.row(metric).and_then(|r| r.value).unwrap_or(f64::NEG_INFINITY);
-            if metric.lower_is_better && value.is_finite() { -value } else { value }
-        };
-        if reports.iter().all(|r| metric.value(r).is_none()) {
-            return Err(Error::usage(format!(
-                "--sort {}: no report has it. Take a metric of `numbers` in a JSON report, such as robust_r1",
-                metric.name
-            )));
-        }
-        models.sort_by(|a, b| key(b).total_cmp(&key(a)));
-    }
-    Ok(Comparison { answer, models, cautions, crossed: None })
+    models.sort_by(|a, b| key(b).total_cmp(&key(a)));
+    Ok(())
 }
 
 /// What tables call the models: by the names of their files, with as many folders as tell them apart, or by
