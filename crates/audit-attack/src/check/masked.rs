@@ -21,16 +21,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         let why = "no query that the strong search attacked is correct without an attack";
         return Found::not_checked(why, MORE_QUERIES);
     }
-    // The first tier uses the exact gradient only, and so does the tier before it in a search for smaller
-    // changes. Another member can break only the queries that these left.
-    let names = |tiers: Ensemble| -> Vec<&str> {
-        tiers.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.name).collect()
-    };
-    let (first, before_it) = (names(R1.members), names(ladder::FIRST));
-    let broken = |o: &&Outcome| {
-        broke(o, &first) == Some(true) || (o.enough.is_some() && broke(o, &before_it) == Some(true))
-    };
-    let left = correct().filter(|o| !broken(o)).count();
+    let left = correct().filter(|o| !broken_by_first(o)).count();
     if (left as f64) < MATERIAL * right as f64 {
         return Found::passed(format!(
             "the exact gradient alone breaks {} of {right} correct queries",
@@ -43,9 +34,38 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         );
         return Found::not_checked(why, MORE_QUERIES);
     }
-    // Members that broke clearly more than the exact gradient did, and those that may have done so by chance.
-    let mut found: Option<(Duel, &Member, bool)> = None;
-    let mut doubtful: Option<(Duel, &Member, bool)> = None;
+    let [found, doubtful] = widest_gains(outcomes, MATERIAL * right as f64);
+    let Some((duel, member, equal)) = found else {
+        let Some((duel, member, _)) = doubtful else {
+            return Found::passed("no other backward pass and no search without gradients does better");
+        };
+        let why = format!(
+            "of {} queries `{}` broke {}, and the exact gradient {}: too few to tell this from chance",
+            duel.both, member.name, duel.first, duel.second
+        );
+        return Found::not_checked(why, MORE_QUERIES);
+    };
+    Found::error(in_words(&duel, member, equal, softened))
+}
+
+/// Whether the first tier broke a query. It uses the exact gradient only, and so does the tier before it in a
+/// search for smaller changes: another member can break only the queries that these left.
+fn broken_by_first(o: &Outcome) -> bool {
+    let names = |tiers: Ensemble| -> Vec<&str> {
+        tiers.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.name).collect()
+    };
+    let (first, before_it) = (names(R1.members), names(ladder::FIRST));
+    broke(o, &first) == Some(true) || (o.enough.is_some() && broke(o, &before_it) == Some(true))
+}
+
+/// A member against the exact gradient, and whether the latter had equal work.
+type Contest = (Duel, &'static Member, bool);
+
+/// The member that broke the most queries beyond the exact gradient, at least `least`: of those that clearly
+/// did, and of those that may have done so by chance.
+fn widest_gains(outcomes: &[Outcome], least: f64) -> [Option<Contest>; 2] {
+    let mut found: Option<Contest> = None;
+    let mut doubtful: Option<Contest> = None;
     let mut before: Vec<&str> = Vec::new();
     for tier in R1.members {
         let named = |m: &&Member| CONTROLS.contains(&m.name);
@@ -60,7 +80,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
                 true => Duel::of(outcomes, &[member.name], &control),
                 false => Duel::over_all(outcomes, &[member.name], &before),
             };
-            if duel.gain() < MATERIAL * right as f64 {
+            if duel.gain() < least {
                 continue;
             }
             let kept = if duel.beyond_chance() { &mut found } else { &mut doubtful };
@@ -69,16 +89,11 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
             }
         }
     }
-    let Some((duel, member, equal)) = found else {
-        let Some((duel, member, _)) = doubtful else {
-            return Found::passed("no other backward pass and no search without gradients does better");
-        };
-        let why = format!(
-            "of {} queries `{}` broke {}, and the exact gradient {}: too few to tell this from chance",
-            duel.both, member.name, duel.first, duel.second
-        );
-        return Found::not_checked(why, MORE_QUERIES);
-    };
+    [found, doubtful]
+}
+
+/// What a member broke, and what the exact gradient did.
+fn in_words(duel: &Duel, member: &Member, equal: bool, softened: &[String]) -> String {
     let how = if member.gradient_free {
         "a search without gradients".to_string()
     } else {
@@ -93,7 +108,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         format!(". Operators with another slope there: {}", named(softened))
     };
     let (of, first, second, name) = (duel.both, duel.first, duel.second, member.name);
-    let text = match equal {
+    match equal {
         true => format!(
             "of {of} queries that the exact gradient had left correct, {how} (`{name}`) broke {first}, and the exact gradient with equal work {second}{place}"
         ),
@@ -101,8 +116,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
             "of {of} queries, {how} (`{name}`) broke {first} that every earlier member had left correct, and all members along the exact \
              gradient together {second}"
         ),
-    };
-    Found::error(text)
+    }
 }
 
 /// The nodes most likely to mask, for a message: saturating or flat operators before those that only bend. A
