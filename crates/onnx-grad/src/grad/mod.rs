@@ -4,13 +4,15 @@
 //! that the backward pass reads again. The backward graph is (residuals, cotangent ∂L/∂y) → ∂L/∂x. Weights
 //! are constants, so each rule is half of its textbook form.
 //!
-//! This file walks the graph: which values have a gradient, sums over several readers, sums over broadcast
-//! axes, operators without a rule. A rule (see [`rules::RULES`]) only turns the gradient of one node's output
+//! `path.rs` finds the part of the graph that the gradient goes through. This file walks it back: sums over
+//! several readers, sums over broadcast axes, operators without a rule. A rule (see [`rules::RULES`]) only turns the gradient of one node's output
 //! into the gradients of its inputs. Nothing here depends on ONNX Runtime.
 
+mod path;
 pub(crate) mod rules;
 mod tape;
 
+use path::Path;
 use tape::Cx;
 
 use crate::{Graph, Node, Types, Value};
@@ -373,157 +375,6 @@ fn recomputed(graph: &Graph, backward: &[Node]) -> Vec<Node> {
         }
     }
     wanted.into_iter().map(|i| graph.nodes[i].clone()).collect()
-}
-
-/// Operators that only move values. Quantised integers may pass through them.
-const MOVES: [&str; 17] = [
-    "Concat",
-    "DepthToSpace",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "Identity",
-    "MaxPool",
-    "Pad",
-    "Reshape",
-    "Resize",
-    "Slice",
-    "SpaceToDepth",
-    "Split",
-    "Squeeze",
-    "Tile",
-    "Transpose",
-    "Unsqueeze",
-];
-
-/// Operators that read quantised integers as numbers.
-const NUMBERS: [&str; 4] = ["Cast", "ConvInteger", "DequantizeLinear", "MatMulInteger"];
-
-fn moves(node: &Node) -> bool {
-    let moves = MOVES.contains(&node.op.as_str()) && node.domain.is_empty();
-    // In other modes Resize computes values between pixels.
-    moves && (node.op != "Resize" || node.str("mode", "nearest") == "nearest")
-}
-
-/// Whether an output of the graph depends on a node, for each node.
-fn useful(graph: &Graph) -> Vec<bool> {
-    let mut needed: HashSet<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
-    let mut useful = vec![false; graph.nodes.len()];
-    for (i, node) in graph.nodes.iter().enumerate().rev() {
-        if node.outputs.iter().any(|o| needed.contains(o)) {
-            useful[i] = true;
-            needed.extend(node.reads());
-        }
-    }
-    useful
-}
-
-/// The part of a graph that the gradient goes through.
-#[derive(Clone)]
-struct Path {
-    /// Values that depend on an input in `wrt` through float operators and operators that the pass softens.
-    active: HashSet<String>,
-    /// The active integers and booleans that were computed from floats. They have a gradient in softened
-    /// passes only.
-    rounded: HashSet<String>,
-    /// Nodes with an active input that an output depends on, in topological order.
-    nodes: Vec<usize>,
-    /// Operators on the path that pass no gradient, although the graph's outputs depend on them.
-    notes: Vec<Note>,
-    /// Node → why no gradient can pass it.
-    refused: Vec<(String, String)>,
-}
-
-impl Path {
-    fn find(graph: &Graph, types: &Types, wrt: &[&str], pass: Pass) -> Path {
-        let useful = useful(graph);
-        let is_float = |name: &str| types.get(name).is_some_and(|t| t.0.is_float());
-        let mut path = Path {
-            active: wrt.iter().map(|s| s.to_string()).collect(),
-            rounded: HashSet::new(),
-            nodes: vec![],
-            notes: vec![],
-            refused: vec![],
-        };
-        for (i, node) in graph.nodes.iter().enumerate() {
-            if !useful[i] || !node.reads().iter().any(|x| path.active.contains(x)) {
-                continue;
-            }
-            let rule = rules::find(node);
-            let class = rule.map(|rule| rule.class);
-            let softens = rule.is_some_and(|rule| rule.instead(pass).is_some());
-            if node.op == "Range" && node.domain.is_empty() {
-                path.refused
-                    .push((node.label(), "how many values it makes is computed from the image".into()));
-                continue;
-            }
-            if class == Some(rules::Class::Discrete) && !softens {
-                continue;
-            }
-            let none = Note { node: node.label(), straight_through: false };
-            if !node.reads().iter().any(|x| path.takes(node, x, softens)) {
-                path.notes.push(none);
-                continue;
-            }
-            // Active integers are quantised values, whose gradient is that of the numbers that they
-            // represent, or were computed from floats in a softened pass.
-            let integers = |x: &String| path.takes(node, x, softens) && !is_float(x);
-            let quantised = node.inputs.iter().any(|x| integers(x) && !path.rounded.contains(x));
-            let rounded = node.inputs.iter().any(|x| integers(x) && path.rounded.contains(x));
-            let moves = moves(node);
-            if quantised && !moves && !softens && !NUMBERS.contains(&node.op.as_str()) && class.is_some() {
-                let why = "computes with quantised integers, of which only DequantizeLinear, ConvInteger, MatMulInteger, \
-                           Cast and operators that move values are covered";
-                path.refused.push((node.label(), why.into()));
-                continue;
-            }
-            let passing: Vec<String> = if class == Some(rules::Class::StraightThrough) || softens {
-                node.outputs.iter().take(1).cloned().collect()
-            } else {
-                let passes = |o: &&String| is_float(o) || ((quantised || rounded) && moves);
-                node.outputs.iter().filter(passes).cloned().collect()
-            };
-            if passing.is_empty() && class.is_some() {
-                // Floats in, integers out (Cast, comparisons): no gradient comes back through them.
-                path.notes.push(none);
-                continue;
-            }
-            if softens || rounded {
-                path.rounded.extend(passing.iter().filter(|o| !is_float(o)).cloned());
-            }
-            path.active.extend(passing);
-            path.nodes.push(i);
-        }
-        path
-    }
-
-    /// Whether `node`, which reads `value`, may add to its gradient. `softens`: whether the pass softens the
-    /// node.
-    fn takes(&self, node: &Node, value: &str, softens: bool) -> bool {
-        self.active.contains(value) && (softens || moves(node) || !self.rounded.contains(value))
-    }
-
-    /// Whether each input of a node needs a gradient.
-    fn wants(&self, node: &Node, pass: Pass) -> Vec<bool> {
-        let softens = rules::find(node).is_some_and(|rule| rule.instead(pass).is_some());
-        node.inputs.iter().map(|x| self.takes(node, x, softens)).collect()
-    }
-
-    fn unsupported(&self, graph: &Graph) -> Unsupported {
-        let mut unsupported = Unsupported { nodes: self.refused.clone(), ..Default::default() };
-        for &i in &self.nodes {
-            let node = &graph.nodes[i];
-            if rules::find(node).is_none() {
-                let op = node.operator();
-                let name = node.label().split_once(' ').map_or(String::new(), |(_, n)| n.to_string());
-                match unsupported.operators.iter_mut().find(|(o, _)| *o == op) {
-                    Some((_, nodes)) => nodes.push(name),
-                    None => unsupported.operators.push((op, vec![name])),
-                }
-            }
-        }
-        unsupported
-    }
 }
 
 #[cfg(test)]
