@@ -124,6 +124,9 @@ fn named<'a>(axes: impl Iterator<Item = &'a str>, values: &[String]) -> String {
 /// One value of each axis, in the axes' order.
 type GridPoint = Vec<String>;
 
+/// A point with its seed, its values as numbers, and its suite.
+type Settled<'g> = (&'g GridPoint, u64, Vec<f64>, Setup);
+
 /// The grid: the axes that `--over` names, and every combination of their values.
 struct Grid {
     axes: Vec<&'static Axis>,
@@ -193,6 +196,32 @@ impl Grid {
         }
         Ok((suite, seed, numbers))
     }
+
+    /// Every point; `usual` is the seed of those that set none. Errors (exit code 2): a value that the suite
+    /// can't have, or a point that occurs twice.
+    fn points(&self, opened: &Opened, usual: u64) -> Result<Vec<Settled<'_>>> {
+        let mut points: Vec<Settled> = Vec::new();
+        for place in &self.places {
+            let (suite, seed, numbers) = self.at(place, &opened.setup.suite, usual)?;
+            // Large seeds may be equal as numbers of f64.
+            let same = points.iter().find(|(_, other, at, _)| *other == seed && *at == numbers);
+            if let Some((other, ..)) = same {
+                return Err(Error::usage(format!(
+                    "--over: {} and {} are one point of the grid, and a point that counts twice distorts means over seeds. Name each value once",
+                    self.named(other),
+                    self.named(place)
+                )));
+            }
+            let setup = Setup::new(suite, &opened.subject.model, seed);
+            points.push((
+                place,
+                seed,
+                numbers,
+                setup.map_err(|e| e.context(format!("--over {}", self.named(place))))?,
+            ));
+        }
+        Ok(points)
+    }
 }
 
 /// Runs a sweep and writes it to every requested file. Errors: those
@@ -211,26 +240,7 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
     refuse_several_models(&suite.name, &suite.corruptions)?;
     let opened = Opened::new(&request, suite, card, Purpose::Checks)?;
     // Errors of a point come before the work.
-    let mut points: Vec<(&GridPoint, u64, Vec<f64>, Setup)> = Vec::new();
-    for place in &grid.places {
-        let (suite, seed, numbers) = grid.at(place, &opened.setup.suite, request.seed)?;
-        // Large seeds may be equal as numbers of f64.
-        let same = points.iter().find(|(_, other, at, _)| *other == seed && *at == numbers);
-        if let Some((other, ..)) = same {
-            return Err(Error::usage(format!(
-                "--over: {} and {} are one point of the grid, and a point that counts twice distorts means over seeds. Name each value once",
-                grid.named(other),
-                grid.named(place)
-            )));
-        }
-        let setup = Setup::new(suite, &opened.subject.model, seed);
-        points.push((
-            place,
-            seed,
-            numbers,
-            setup.map_err(|e| e.context(format!("--over {}", grid.named(place))))?,
-        ));
-    }
+    let points = grid.points(&opened, request.seed)?;
     let mut embedded = opened.embed(&request, Some(CLUSTERINGS))?;
     let mut surrogate = embedded.open_surrogate(&request)?;
     let (mut done, mut first) = (Vec::new(), None);
@@ -252,22 +262,7 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
         let report = attacked.conclude(&setup.suite.scores);
         strong.add(&setup.plan, &report);
         journals.hold(journal);
-        let marks = marks(&report);
-        let Report { suite, attacks, retrieval, smallest, verification, scores, warnings, timing, .. } =
-            report.clone();
-        done.push(SweepPoint {
-            at: place.clone(),
-            place: numbers,
-            suite,
-            attacks,
-            retrieval,
-            smallest,
-            verification: verification.map(|found| Verification { group_of: BTreeMap::new(), ..found }),
-            scores,
-            marks,
-            warnings,
-            timing,
-        });
+        done.push(point(place, numbers, &report));
         first.get_or_insert(report);
     }
     let first = first.ok_or_else(|| Error::internal("a sweep without points"))?;
@@ -285,6 +280,26 @@ pub fn run(base: &Request, over: &[String]) -> Result<Sweep> {
     files.into_iter().try_for_each(|file| file.write(&sweep))?;
     journals.done();
     Ok(sweep)
+}
+
+/// A point whose audit has this report.
+fn point(place: &GridPoint, numbers: Vec<f64>, report: &Report) -> SweepPoint {
+    let marks = marks(report);
+    let Report { suite, attacks, retrieval, smallest, verification, scores, warnings, timing, .. } =
+        report.clone();
+    SweepPoint {
+        at: place.clone(),
+        place: numbers,
+        suite,
+        attacks,
+        retrieval,
+        smallest,
+        verification: verification.map(|found| Verification { group_of: BTreeMap::new(), ..found }),
+        scores,
+        marks,
+        warnings,
+        timing,
+    }
 }
 
 /// Why robust R@1 and the scores of a point are invalid or unreliable. The state of a number says whether it
