@@ -207,37 +207,13 @@ pub fn measure(
     };
     pass(1);
     let first = theirs.unwrap_or(ours);
-    let mut repeat = 0.0f64;
-    for _ in 1..RUNS {
-        repeat = repeat.max(difference(&by_file(&mut reference, model, images)?, &first));
-        pass(1);
-    }
+    let repeat = repeated(&mut reference, model, images, &first, &mut pass)?;
     let mut random = Random::seeded(0x72_6f75_6768);
     let rough: Vec<f32> = images.iter().map(|v| (v + ROUGH * random.sign_unit()).clamp(0.0, 1.0)).collect();
     let of_rough = by_file(&mut reference, model, &rough)?;
     let both = [(images, &first), (&rough[..], &of_rough)];
-    let mut changes: Vec<(f64, &[f32])> = Vec::new();
-    for (images, usual) in both {
-        pass(1);
-        let change = change(&mut reference, model, images, usual)?;
-        changes.extend(change.map(|change| (change, images)));
-    }
-    let most = changes.into_iter().reduce(|a, b| if b.0 > a.0 { b } else { a });
-    let company = most.map(|(change, images)| {
-        let mixing = Mixing { change, node: None };
-        let node = if repeat <= SAME && mixing.matters() { model.mixing_node(images) } else { None };
-        Mixing { node, ..mixing }
-    });
-    let mut sizes: Option<(usize, Apart)> = None;
-    for each in SIZES {
-        for (images, usual) in both {
-            pass(1);
-            if let Some(found) = reference.embed_in_batches(images, each)? {
-                let apart = Apart::of(&found, usual);
-                sizes = sizes.filter(|(_, most)| most.share >= apart.share).or(Some((each, apart)));
-            }
-        }
-    }
+    let company = mixing_of(&mut reference, model, both, repeat, &mut pass)?;
+    let sizes = other_sizes(&mut reference, both, &mut pass)?;
     let gradient = match finite && !model.graphs.estimated {
         true => Some(gradients(model, &mut reference, batches, count, largest(&first), &mut pass)?),
         false => None,
@@ -262,6 +238,66 @@ pub fn measure(
         straight_through: noted(model, true),
         flat: noted(model, false),
     })
+}
+
+/// Largest difference of the embeddings of images, which are `first`, at further runs.
+fn repeated(
+    reference: &mut Untouched,
+    model: &mut Model,
+    images: &[f32],
+    first: &Array2<f32>,
+    pass: &mut dyn FnMut(usize),
+) -> Result<f64> {
+    let mut repeat = 0.0f64;
+    for _ in 1..RUNS {
+        repeat = repeat.max(difference(&by_file(reference, model, images)?, first));
+        pass(1);
+    }
+    Ok(repeat)
+}
+
+/// The largest change of embeddings with the other images of their batch, and the node that mixes the images if
+/// they have the same embeddings at every run. `all` are images and their usual embeddings, and `repeat` the
+/// difference between runs. `None` if the file takes one image.
+fn mixing_of(
+    reference: &mut Untouched,
+    model: &mut Model,
+    all: [(&[f32], &Array2<f32>); 2],
+    repeat: f64,
+    pass: &mut dyn FnMut(usize),
+) -> Result<Option<Mixing>> {
+    let mut changes: Vec<(f64, &[f32])> = Vec::new();
+    for (images, usual) in all {
+        pass(1);
+        let change = change(reference, model, images, usual)?;
+        changes.extend(change.map(|change| (change, images)));
+    }
+    let most = changes.into_iter().reduce(|a, b| if b.0 > a.0 { b } else { a });
+    Ok(most.map(|(change, images)| {
+        let mixing = Mixing { change, node: None };
+        let node = if repeat <= SAME && mixing.matters() { model.mixing_node(images) } else { None };
+        Mixing { node, ..mixing }
+    }))
+}
+
+/// The batch size of which the embeddings differ the most from those of the audit's, and by how much; `None` if
+/// the batch is fixed. `all` are images and their usual embeddings.
+fn other_sizes(
+    reference: &mut Untouched,
+    all: [(&[f32], &Array2<f32>); 2],
+    pass: &mut dyn FnMut(usize),
+) -> Result<Option<(usize, Apart)>> {
+    let mut sizes: Option<(usize, Apart)> = None;
+    for each in SIZES {
+        for (images, usual) in all {
+            pass(1);
+            if let Some(found) = reference.embed_in_batches(images, each)? {
+                let apart = Apart::of(&found, usual);
+                sizes = sizes.filter(|(_, most)| most.share >= apart.share).or(Some((each, apart)));
+            }
+        }
+    }
+    Ok(sizes)
 }
 
 /// Embeddings by the file, or by this program if ONNX Runtime can't run the file.
