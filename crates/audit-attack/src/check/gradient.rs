@@ -160,48 +160,8 @@ pub fn compare(
     if !reference.around(images)? {
         return Ok(None);
     }
-    let (count, pixels) = (shape[0], shape[1..].iter().product::<usize>());
-    let mut derive = |direction: &[f32], found: &mut AtStep| -> Result<()> {
-        let h = found.step;
-        let mut at = |sign: f32| -> Result<(Vec<f32>, Vec<f64>)> {
-            let moved: Vec<f32> = images.iter().zip(direction).map(|(x, v)| x + sign * h * v).collect();
-            let e = reference.embed_smooth(&moved)?;
-            pass(1);
-            let rows = e.rows().into_iter().zip(cotangent.rows());
-            let phi = rows.map(|(e, c)| e.iter().zip(c).map(|(a, b)| *a as f64 * *b as f64).sum()).collect();
-            if sign > 0.0 {
-                let squares = e.iter().zip(&cotangent).map(|(a, b)| (*a as f64 * *b as f64).powi(2));
-                found.rounding = squares.sum::<f64>().sqrt() / (count as f64).sqrt() * ROUNDING;
-            }
-            Ok((moved, phi))
-        };
-        let ((up, phi_up), (down, phi_down)) = (at(1.0)?, at(-1.0)?);
-        // The actual change of the images. For such small steps, rounding of the images matters.
-        let moved: Vec<f32> = up.iter().zip(&down).map(|(a, b)| a - b).collect();
-        for (i, (g, v)) in gradient.chunks(pixels).zip(moved.chunks(pixels)).enumerate() {
-            let expected = product(g, v);
-            found.off.push(phi_up[i] - phi_down[i] - expected);
-            found.expected.push(expected);
-        }
-        Ok(())
-    };
-    let mut along = |kind: DirectionKind, steps: &[f32]| -> Result<Derivatives> {
-        let directions: Vec<Vec<f32>> =
-            (0..kind.rounds(count)).map(|round| kind.direction(&shape, gradient, round as u64)).collect();
-        let mut all = Derivatives { kind, found: Vec::new() };
-        for h in steps {
-            let mut found = AtStep { step: *h, ..AtStep::default() };
-            for direction in &directions {
-                derive(direction, &mut found)?;
-            }
-            let at = all.found.partition_point(|other| other.step > found.step);
-            all.found.insert(at, found);
-            if all.along().off <= kind.noticed {
-                break;
-            }
-        }
-        Ok(all)
-    };
+    let mut differences = Differences { reference, images, cotangent, gradient, shape, pass };
+    let mut along = |kind: DirectionKind, steps: &[f32]| differences.along(kind, steps);
     let [smooth, own] = [along(SMOOTH, &STEPS)?, along(OWN, &STEPS)?];
     let undecided = |smooth: &Derivatives, own: &Derivatives| {
         [smooth, own].iter().all(|d| d.along().accepted() || d.rounding_decides())
@@ -224,6 +184,67 @@ pub fn compare(
         true => wide,
         false => Errors { rounding: undecided(&smooth, &own), ..found },
     }))
+}
+
+/// Central differences of the model's own forward pass at some images, beside its gradient; see [`compare`].
+struct Differences<'a> {
+    reference: &'a mut Untouched,
+    images: &'a [f32],
+    cotangent: ArrayView2<'a, f32>,
+    gradient: &'a [f32],
+    shape: [usize; 4],
+    pass: &'a mut dyn FnMut(usize),
+}
+
+impl Differences<'_> {
+    /// The derivatives along directions of a kind, until a step agrees with the gradient.
+    fn along(&mut self, kind: DirectionKind, steps: &[f32]) -> Result<Derivatives> {
+        let directions: Vec<Vec<f32>> = (0..kind.rounds(self.shape[0]))
+            .map(|round| kind.direction(&self.shape, self.gradient, round as u64))
+            .collect();
+        let mut all = Derivatives { kind, found: Vec::new() };
+        for h in steps {
+            let mut found = AtStep { step: *h, ..AtStep::default() };
+            for direction in &directions {
+                self.derive(direction, &mut found)?;
+            }
+            let at = all.found.partition_point(|other| other.step > found.step);
+            all.found.insert(at, found);
+            if all.along().off <= kind.noticed {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Adds the changes along a direction at the step of `found`.
+    fn derive(&mut self, direction: &[f32], found: &mut AtStep) -> Result<()> {
+        let Differences { images, cotangent, gradient, shape, .. } = *self;
+        let (reference, pass) = (&mut *self.reference, &mut *self.pass);
+        let (count, pixels) = (shape[0], shape[1..].iter().product::<usize>());
+        let h = found.step;
+        let mut at = |sign: f32| -> Result<(Vec<f32>, Vec<f64>)> {
+            let moved: Vec<f32> = images.iter().zip(direction).map(|(x, v)| x + sign * h * v).collect();
+            let e = reference.embed_smooth(&moved)?;
+            pass(1);
+            let rows = e.rows().into_iter().zip(cotangent.rows());
+            let phi = rows.map(|(e, c)| e.iter().zip(c).map(|(a, b)| *a as f64 * *b as f64).sum()).collect();
+            if sign > 0.0 {
+                let squares = e.iter().zip(&cotangent).map(|(a, b)| (*a as f64 * *b as f64).powi(2));
+                found.rounding = squares.sum::<f64>().sqrt() / (count as f64).sqrt() * ROUNDING;
+            }
+            Ok((moved, phi))
+        };
+        let ((up, phi_up), (down, phi_down)) = (at(1.0)?, at(-1.0)?);
+        // The actual change of the images. For such small steps, rounding of the images matters.
+        let moved: Vec<f32> = up.iter().zip(&down).map(|(a, b)| a - b).collect();
+        for (i, (g, v)) in gradient.chunks(pixels).zip(moved.chunks(pixels)).enumerate() {
+            let expected = product(g, v);
+            found.off.push(phi_up[i] - phi_down[i] - expected);
+            found.expected.push(expected);
+        }
+        Ok(())
+    }
 }
 
 /// Derivatives along directions of a kind, at some steps.
