@@ -119,25 +119,9 @@ pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<Tr
             match (&row.targets, objective.drawn != Drawn::No) {
                 (Some(ids), true) if objective.takes_targets(ids.len()) => {
                     let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
-                    // The targets of CA± are queries; those of all other attacks are gallery images.
-                    let by_queries = objective.measure.moves_candidate;
-                    let foreign = gallery.foreign().is_some() && objective.measure.takes_foreign;
-                    let aimed = |t: &&usize| gallery.targets().contains(*t) != foreign;
-                    if let Some(other) = targets.iter().find(aimed) {
-                        let (is, wanted) =
-                            if foreign { ("no foreign target", "") } else { ("a foreign target", "no ") };
-                        return Err(Error::usage(format!(
-                            "{name}: {}, row {at}: `{}` is {is}, and this audit aims at {wanted}foreign targets (--targets)",
-                            objective.code, gallery.ids[*other]
-                        )));
-                    }
-                    let inside = by_queries || foreign;
-                    if let Some(outside) = targets.iter().find(|&&t| t >= gallery.len() && !inside) {
-                        return Err(Error::usage(format!(
-                            "{name}: {}, row {at}: `{}` is a query and not in the gallery. It can't be a target",
-                            objective.code, gallery.ids[*outside]
-                        )));
-                    }
+                    refuse_targets(gallery, objective, &targets).map_err(|why| {
+                        Error::usage(format!("{name}: {}, row {at}: {why}", objective.code))
+                    })?;
                     selection.trials.push(Trial { objective, query, targets });
                 }
                 (None, false) => following.push(query),
@@ -167,6 +151,33 @@ pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<Tr
         selection.skipped.extend(chosen.skipped);
     }
     Ok(TrialFile { protocol: raw.protocol, form: raw.form, metric: raw.metric, selection })
+}
+
+/// Refuses targets that an attack can't have in this audit. Error: why.
+fn refuse_targets(
+    gallery: &Gallery,
+    objective: &Objective,
+    targets: &[usize],
+) -> std::result::Result<(), String> {
+    // The targets of CA± are queries; those of all other attacks are gallery images.
+    let by_queries = objective.measure.moves_candidate;
+    let foreign = gallery.foreign().is_some() && objective.measure.takes_foreign;
+    let aimed = |t: &&usize| gallery.targets().contains(*t) != foreign;
+    if let Some(other) = targets.iter().find(aimed) {
+        let (is, wanted) = if foreign { ("no foreign target", "") } else { ("a foreign target", "no ") };
+        return Err(format!(
+            "`{}` is {is}, and this audit aims at {wanted}foreign targets (--targets)",
+            gallery.ids[*other]
+        ));
+    }
+    let inside = by_queries || foreign;
+    if let Some(outside) = targets.iter().find(|&&t| t >= gallery.len() && !inside) {
+        return Err(format!(
+            "`{}` is a query and not in the gallery. It can't be a target",
+            gallery.ids[*outside]
+        ));
+    }
+    Ok(())
 }
 
 /// Trials in the form that files and reports store and [`read_trials`] reads.
