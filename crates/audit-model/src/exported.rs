@@ -255,28 +255,40 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
     if known.iter().all(|key| json.get(key).is_none()) {
         return Ok(None);
     }
-    // What a file leaves out, its class decides. Those of vision models resize, rescale and normalise.
-    let does = |key: &str, usual: bool| json.get(key).and_then(Json::as_bool).unwrap_or(usual);
-    if does("do_pad", false) {
+    if does(json, "do_pad", false) {
         return Err("do_pad is true, and padding isn't covered".into());
     }
     let class = ["image_processor_type", "feature_extractor_type"];
     let class = class.iter().find_map(|key| json.get(*key).and_then(Json::as_str)).unwrap_or("");
-    let is_one_of = |all: &[&str]| all.iter().any(|name| class.starts_with(name));
-    if is_one_of(&OTHERWISE) {
+    if is_one_of(class, &OTHERWISE) {
         return Err(format!("{class} prepares images in a way that isn't covered"));
     }
     if let Some(key) = unknown_key(json) {
         return Err(format!("the key {key} isn't covered"));
     }
-    if !does("do_resize", true) {
+    if !does(json, "do_resize", true) {
         return Err("do_resize is false, and images of other sizes than the input's aren't covered".into());
     }
+    Ok(Some(with_values(json, class, Card { crop: Some(Crop::Floor), ..sized(json, class)? })?))
+}
+
+/// Whether an image processor does something. What a file leaves out, its class decides. Those of vision models
+/// resize, rescale and normalise.
+fn does(json: &Json, key: &str, usual: bool) -> bool {
+    json.get(key).and_then(Json::as_bool).unwrap_or(usual)
+}
+
+fn is_one_of(class: &str, all: &[&str]) -> bool {
+    all.iter().any(|name| class.starts_with(name))
+}
+
+/// A card with the sizes to which an image processor resizes and crops.
+fn sized(json: &Json, class: &str) -> std::result::Result<Card, String> {
     let sides = |key: &str| {
         let of = |json: &Json| size(json).ok_or_else(|| format!("{key} {json} isn't covered"));
         stated(&[json.get(key)]).map(of).transpose()
     };
-    let crops = does("do_center_crop", false);
+    let crops = does(json, "do_center_crop", false);
     let cropped = if crops { sides("crop_size")?.map(Size::sides) } else { None };
     // ConvNeXT crops a larger image to this share of its side.
     let share = json.get("crop_pct").and_then(Json::as_f64).filter(|share| *share > 0.0);
@@ -285,7 +297,11 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
     let size = sides("size")?.ok_or("size is left out")?;
     let shorter = match size {
         Size::Shorter(side) => Some(side),
-        Size::One(side) if share.is_some() || !does("default_to_square", !is_one_of(&SHORTER)) => Some(side),
+        Size::One(side)
+            if share.is_some() || !does(json, "default_to_square", !is_one_of(class, &SHORTER)) =>
+        {
+            Some(side)
+        }
         Size::One(_) | Size::Both(_) => None,
     };
     match (shorter, share) {
@@ -310,36 +326,40 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
         }
         (None, _) => (card.resize, card.size) = (Some(size.sides()), cropped.or(Some(size.sides()))),
     }
-    card.crop = Some(Crop::Floor);
+    Ok(card)
+}
+
+/// The card with the filter of an image processor, and what it makes of the values of pixels.
+fn with_values(json: &Json, class: &str, mut card: Card) -> std::result::Result<Card, String> {
     if let Some(filter) = json.get("resample").and_then(number) {
         let name = FILTERS.get(filter).ok_or_else(|| format!("resample {filter} is no filter of Pillow"))?;
         card.interpolation = Some(interpolation(name)?);
     }
     let factor = json.get("rescale_factor").and_then(Json::as_f64).unwrap_or(1.0 / 255.0);
     // EfficientNet's `rescale_offset` subtracts 1 after the scaling.
-    let offset: f64 = if does("rescale_offset", false) { 1.0 } else { 0.0 };
-    card.range = Some(match does("do_rescale", true) {
+    let offset: f64 = if does(json, "rescale_offset", false) { 1.0 } else { 0.0 };
+    card.range = Some(match does(json, "do_rescale", true) {
         true => [(0.0 - offset) as f32, (255.0 * factor - offset) as f32],
         false => [0.0, 255.0],
     });
     for key in ["image_mean", "image_std"] {
-        if does("do_normalize", false) && json.get(key).and_then(values).is_none() {
+        if does(json, "do_normalize", false) && json.get(key).and_then(values).is_none() {
             return Err(format!("do_normalize is true, and {key} is left out"));
         }
     }
-    let normalises = does("do_normalize", true);
+    let normalises = does(json, "do_normalize", true);
     let std = json.get("image_std").and_then(values);
     card.mean = Some(json.get("image_mean").and_then(values).filter(|_| normalises).unwrap_or(vec![0.0]));
     // EfficientNet's `include_top` divides by image_std after the normalisation, so then once more.
-    let top = does("include_top", class.starts_with("EfficientNet"));
+    let top = does(json, "include_top", class.starts_with("EfficientNet"));
     let std: Option<Vec<f32>> = std.map(|std| match (normalises, top) {
         (true, true) => std.iter().map(|s| s * s).collect(),
         (true, false) | (false, true) => std,
         (false, false) => vec![1.0],
     });
     card.std = Some(std.unwrap_or(vec![1.0]));
-    card.channels = does("do_flip_channel_order", false).then_some(Channels::Bgr);
-    Ok(Some(card))
+    card.channels = does(json, "do_flip_channel_order", false).then_some(Channels::Bgr);
+    Ok(card)
 }
 
 /// An error: images are resized until they cover an input that is not square, and no card can say this.
