@@ -1,7 +1,6 @@
 //! Jobs of several trials: the perturbation that they share is crafted on all of them.
 
 use super::slots::Slots;
-use super::state::State;
 use super::task::{Run, Task};
 use super::worker::Worker;
 use super::{CleanImage, load, locked};
@@ -13,8 +12,6 @@ use crate::passes::{GRADIENT_PASSES, Passes};
 use crate::search::{RANDOM, Scaled, Setting};
 use crate::trial::Trial;
 use audit_base::{Error, Result};
-use audit_model::Differentiable;
-use std::sync::Mutex;
 
 /// Perturbations that a random search tries before a further start of a shared one, for each step that
 /// follows. Without a gradient they cost about as much as the step.
@@ -96,7 +93,7 @@ impl<'a> Task<'a> {
     ) -> Result<Option<Crafted<'a>>> {
         let Task { context, trials, jobs, plan, .. } = *self;
         let gallery = &context.gallery;
-        let (count, pixels) = (worker.model.batch(), worker.model.pixels());
+        let pixels = worker.model.pixels();
         let members: Vec<&Trial> = jobs[job].iter().map(|&trial| &trials[trial]).collect();
         // Random draws depend on which queries share the perturbation, and not on their order.
         let mut ids: Vec<&str> = members.iter().map(|t| gallery.ids[t.query].as_str()).collect();
@@ -119,40 +116,11 @@ impl<'a> Task<'a> {
         let draw = draw(NOISE + 1 + start as u64);
         let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, shape);
         runs.iter_mut().flatten().for_each(|run| run.begins_clean &= !own);
-        let mut slots = Slots::new(count, 1, pixels, false);
-        // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.
-        let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
-            let (mut loss, mut gradient) = (0.0, vec![0.0f32; pixels]);
-            let per = 1.0 / runs.len() as f32;
-            for runs in runs.chunks_mut(count) {
-                slots.clear();
-                for (slot, run) in runs.iter().flatten().enumerate() {
-                    let at = slots.at(slot);
-                    slots.x[at].copy_from_slice(&run.moved(delta));
-                    slots.reach[slot] = 2.0 * bound.amplitude();
-                }
-                let mut padded: Vec<Option<Run>> = runs.iter_mut().map(Option::take).collect();
-                padded.resize_with(count, || None);
-                self.step(&mut padded, &mut slots, model, &mut worker.buffers)?;
-                for (slot, (place, run)) in runs.iter_mut().zip(padded).enumerate() {
-                    let Some(mut run) = run else { continue };
-                    run.step += 1;
-                    loss += run.losses.last().copied().unwrap_or(f64::NAN) * f64::from(per);
-                    let found = &slots.gradient[slots.at(slot)];
-                    for (i, g) in gradient.iter_mut().enumerate() {
-                        if (0.0..=1.0).contains(&(run.clean[i] + delta[i])) {
-                            *g += per * found[i] / run.scale;
-                        }
-                    }
-                    *place = Some(run);
-                }
-            }
-            Ok::<_, Error>((loss, gradient))
-        };
+        let mut slots = Slots::new(worker.model.batch(), 1, pixels, false);
         for step in 0..plan.steps {
-            let (loss, gradient) = mean(&mut runs, &delta, worker.model)?;
+            let (loss, gradient) = self.mean_gradient(&mut runs, &delta, &bound, &mut slots, worker)?;
             walk.step(&mut delta, &bound, loss, Scaled::of(&gradient));
-            if self.stepped_together(&runs, plan.steps - step - 1, count, worker.place, worker.shared) {
+            if self.stepped_together(&runs, plan.steps - step - 1, worker) {
                 return Ok(None);
             }
         }
@@ -162,6 +130,45 @@ impl<'a> Task<'a> {
             (loss, delta) = (best, at);
         }
         Ok(Some(Crafted { runs, delta, loss, free }))
+    }
+
+    /// The mean loss of `runs` under a perturbation, and its gradient [P]. Pixels that are clipped at 0 or 1
+    /// contribute no gradient.
+    fn mean_gradient(
+        &self,
+        runs: &mut [Option<Run<'a>>],
+        delta: &[f32],
+        bound: &Bound,
+        slots: &mut Slots,
+        worker: &mut Worker,
+    ) -> Result<(f64, Vec<f32>)> {
+        let Worker { model, buffers, .. } = worker;
+        let (mut loss, mut gradient) = (0.0, vec![0.0f32; model.pixels()]);
+        let per = 1.0 / runs.len() as f32;
+        for runs in runs.chunks_mut(model.batch()) {
+            slots.clear();
+            for (slot, run) in runs.iter().flatten().enumerate() {
+                let at = slots.at(slot);
+                slots.x[at].copy_from_slice(&run.moved(delta));
+                slots.reach[slot] = 2.0 * bound.amplitude();
+            }
+            let mut padded: Vec<Option<Run>> = runs.iter_mut().map(Option::take).collect();
+            padded.resize_with(model.batch(), || None);
+            self.step(&mut padded, slots, &mut **model, buffers)?;
+            for (slot, (place, run)) in runs.iter_mut().zip(padded).enumerate() {
+                let Some(mut run) = run else { continue };
+                run.step += 1;
+                loss += run.losses.last().copied().unwrap_or(f64::NAN) * f64::from(per);
+                let found = &slots.gradient[slots.at(slot)];
+                for (i, g) in gradient.iter_mut().enumerate() {
+                    if (0.0..=1.0).contains(&(run.clean[i] + delta[i])) {
+                        *g += per * found[i] / run.scale;
+                    }
+                }
+                *place = Some(run);
+            }
+        }
+        Ok((loss, gradient))
     }
 
     /// The first point of an additional start of a shared perturbation: the best point of a random search,
@@ -192,9 +199,7 @@ impl<'a> Task<'a> {
             let loss = self.mean_loss(runs, &images, worker)?;
             search.step(&mut x, bound, loss, Scaled::of(&[]));
             let left = self.plan.steps + (steps - look) / SEARCHED_PER_STEP;
-            if look.is_multiple_of(SEARCHED_PER_STEP)
-                && self.stepped_together(runs, left, worker.model.batch(), worker.place, worker.shared)
-            {
+            if look.is_multiple_of(SEARCHED_PER_STEP) && self.stepped_together(runs, left, worker) {
                 return Ok(None);
             }
         }
@@ -212,29 +217,23 @@ impl<'a> Task<'a> {
         most.map_or(0, |most| GRADIENT_PASSES * most.div_ceil(batch) * self.plan.steps * times)
     }
 
-    /// Counts a step of trials that share a perturbation, in batches of `batch` images; `left` are left from
-    /// this start. Returns whether all threads must stop.
-    fn stepped_together(
-        &self,
-        runs: &[Option<Run>],
-        left: usize,
-        batch: usize,
-        worker: usize,
-        shared: &Mutex<State>,
-    ) -> bool {
+    /// Counts a step of trials that share a perturbation; `left` are left from this start. Returns whether all
+    /// threads must stop.
+    fn stepped_together(&self, runs: &[Option<Run>], left: usize, worker: &Worker) -> bool {
         let Some(run) = runs.iter().flatten().next() else { return false };
         // Steps are counted for the trials that are measured.
         let counted = match self.applied(run.job) {
             [] => runs.len(),
             applied => applied.len(),
         };
-        let of_step = GRADIENT_PASSES * runs.len().div_ceil(batch);
+        let of_step = GRADIENT_PASSES * runs.len().div_ceil(worker.model.batch());
         let later = match self.applied(run.job) {
             [] => 0,
             _ => 2 * self.plan.steps * self.plan.restarts.saturating_sub(run.start),
         };
         let passes = Passes { made: of_step, left: of_step * (left + later) };
-        locked(shared).stepped(worker, counted, passes, Some((&self.trials[run.trial], run.step)))
+        let at = Some((&self.trials[run.trial], run.step));
+        locked(worker.shared).stepped(worker.place, counted, passes, at)
     }
 
     /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent of their
