@@ -104,11 +104,7 @@ pub fn attacks(
     let mut findings = check::of_outcomes(&all);
     // Whether gradients are masked decides what it means that another attack is better.
     let masking = Masking::of(&findings);
-    let left_out = |f: &Finding| {
-        let check = CHECKS.iter().find(|c| c.reason.id == f.check && c.attacks());
-        check.is_some_and(|c| !checks.iter().any(|a| a.reason.id == c.reason.id))
-    };
-    findings.retain(|f| !left_out(f));
+    findings.retain(|finding| !is_left_out(finding, checks));
     for (i, c) in checks.iter().enumerate() {
         phase().enter(c.reason.id);
         input.expect(&checks[i..]);
@@ -117,6 +113,12 @@ pub fn attacks(
     findings.extend(input.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
     progress.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
     Ok(findings)
+}
+
+/// Whether a finding is that of a check that attacks, and that is none of `checks`.
+fn is_left_out(finding: &Finding, checks: &[&check::Check]) -> bool {
+    let check = CHECKS.iter().find(|c| c.reason.id == finding.check && c.attacks());
+    check.is_some_and(|c| !checks.iter().any(|a| a.reason.id == c.reason.id))
 }
 
 /// Forward passes that the suite's strong search takes by the gradients at some queries, and those that it
