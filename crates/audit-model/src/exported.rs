@@ -272,8 +272,8 @@ fn image_processor(json: &Json) -> std::result::Result<Option<Card>, String> {
     Ok(Some(with_values(json, class, Card { crop: Some(Crop::Floor), ..sized(json, class)? })?))
 }
 
-/// Whether an image processor does something. What a file leaves out, its class decides. Those of vision models
-/// resize, rescale and normalise.
+/// Whether an image processor does something. What a file leaves out, its class decides. Those of vision
+/// models resize, rescale and normalise.
 fn does(json: &Json, key: &str, usual: bool) -> bool {
     json.get(key).and_then(Json::as_bool).unwrap_or(usual)
 }

@@ -256,9 +256,9 @@ fn repeated(
     Ok(repeat)
 }
 
-/// The largest change of embeddings with the other images of their batch, and the node that mixes the images if
-/// they have the same embeddings at every run. `all` are images and their usual embeddings, and `repeat` the
-/// difference between runs. `None` if the file takes one image.
+/// The largest change of embeddings with the other images of their batch, and the node that mixes the images
+/// if they have the same embeddings at every run. `all` are images and their usual embeddings, and `repeat`
+/// the difference between runs. `None` if the file takes one image.
 fn mixing_of(
     reference: &mut Untouched,
     model: &mut Model,
@@ -280,8 +280,8 @@ fn mixing_of(
     }))
 }
 
-/// The batch size of which the embeddings differ the most from those of the audit's, and by how much; `None` if
-/// the batch is fixed. `all` are images and their usual embeddings.
+/// The batch size of which the embeddings differ the most from those of the audit's, and by how much; `None`
+/// if the batch is fixed. `all` are images and their usual embeddings.
 fn other_sizes(
     reference: &mut Untouched,
     all: [(&[f32], &Array2<f32>); 2],

@@ -1,5 +1,5 @@
-//! Checks that run further attacks, to see whether the audit's attack is weaker than others. This file attacks
-//! and compares, and `findings.rs` judges.
+//! Checks that run further attacks, to see whether the audit's attack is weaker than others. This file
+//! attacks and compares, and `findings.rs` judges.
 //!
 //! There are two measures. *Success* is what the audit measures, from 0 to 100 for the attacker; variants of
 //! the attack are compared by its mean, paired by query. *Loss* is what the attack minimises; on the same

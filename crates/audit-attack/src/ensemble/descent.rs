@@ -71,8 +71,8 @@ impl Chunk<'_> {
     }
 }
 
-/// The ε at which images of whole grey levels are searched for, from the smallest ball that holds another such
-/// image; none in file space, in which all are such images.
+/// The ε at which images of whole grey levels are searched for, from the smallest ball that holds another
+/// such image; none in file space, in which all are such images.
 fn levels(plan: &Plan) -> Vec<f32> {
     (plan.rungs().iter().rev().map(|eps| (eps * 255.0 + 1e-3).floor()))
         .filter(|levels| plan.ball.is_box && plan.space == Space::Input && *levels >= 1.0)
@@ -184,7 +184,8 @@ impl Descent<'_, '_, '_> {
         }
     }
 
-    /// Runs a member, and then [`AGAIN`] for [`ROUNDS`] rounds: first on all trials, then on those that gained.
+    /// Runs a member, and then [`AGAIN`] for [`ROUNDS`] rounds: first on all trials, then on those that
+    /// gained.
     fn repeat(&mut self, member: &Member, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         if self.run_member(member, plan, trials, watch)?.is_none() {

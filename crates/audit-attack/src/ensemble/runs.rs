@@ -40,8 +40,8 @@ pub(super) struct MemberRuns<'r> {
 /// What a run found: its place among the runs of a member, the outcome, and its image.
 pub(super) type Found = (usize, Outcome, Evidence);
 
-/// Results of runs. Of the runs of one trial only the best keeps its image, the first of equal ones: photographs
-/// of all would fill the memory.
+/// Results of runs. Of the runs of one trial only the best keeps its image, the first of equal ones:
+/// photographs of all would fill the memory.
 #[derive(Default)]
 struct Results {
     found: Vec<Found>,
@@ -162,8 +162,8 @@ impl Chunk<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Results of the runs of a member, in their order; `None` if `watch` ended them. Only the best run of each
-    /// trial has its image.
+    /// Results of the runs of a member, in their order; `None` if `watch` ended them. Only the best run of
+    /// each trial has its image.
     pub(super) fn results(
         &mut self,
         of: &MemberRuns,

@@ -217,8 +217,8 @@ impl<'a> Task<'a> {
         most.map_or(0, |most| GRADIENT_PASSES * most.div_ceil(batch) * self.plan.steps * times)
     }
 
-    /// Counts a step of trials that share a perturbation; `left` are left from this start. Returns whether all
-    /// threads must stop.
+    /// Counts a step of trials that share a perturbation; `left` are left from this start. Returns whether
+    /// all threads must stop.
     fn stepped_together(&self, runs: &[Option<Run>], left: usize, worker: &Worker) -> bool {
         let Some(run) = runs.iter().flatten().next() else { return false };
         // Steps are counted for the trials that are measured.

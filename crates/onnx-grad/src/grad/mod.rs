@@ -5,8 +5,9 @@
 //! are constants, so each rule is half of its textbook form.
 //!
 //! `path.rs` finds the part of the graph that the gradient goes through. This file walks it back: sums over
-//! several readers, sums over broadcast axes, operators without a rule. A rule (see [`rules::RULES`]) only turns the gradient of one node's output
-//! into the gradients of its inputs. Nothing here depends on ONNX Runtime.
+//! several readers, sums over broadcast axes, operators without a rule. A rule (see [`rules::RULES`]) only
+//! turns the gradient of one node's output into the gradients of its inputs. Nothing here depends on ONNX
+//! Runtime.
 
 mod path;
 pub(crate) mod rules;

@@ -257,8 +257,8 @@ pub fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
 mod tests {
     use super::*;
 
-    /// By hand: chance is 7 %. One hit of 8 queries is 12.5 %, within 7 + 1 + 2·√(7·93/8) = 26.0; a quarter of
-    /// 200 queries is beyond 7 + 1 + 2·√(7·93/200) = 11.6.
+    /// By hand: chance is 7 %. One hit of 8 queries is 12.5 %, within 7 + 1 + 2·√(7·93/8) = 26.0; a quarter
+    /// of 200 queries is beyond 7 + 1 + 2·√(7·93/200) = 11.6.
     #[test]
     fn a_hit_of_a_few_queries_is_chance() {
         let most = [8, 200].map(|queries| most_by_chance(7.0, queries));
