@@ -1,10 +1,11 @@
 //! How small a perturbation is enough: for each query that the strong search broke, a search for ε*, the
 //! smallest ε at which an image was found. What is found at one ε counts for every larger one.
 
+use super::chunk::Chunk;
 use super::ladder::{
     self, AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
 };
-use super::run::{Chunk, WorkerSource};
+use super::run::WorkerSource;
 use super::runs::{Aimed, MemberRuns};
 use super::{Aims, Member};
 use crate::plan::Plan;

@@ -6,6 +6,7 @@
 //! Which trials these are is known only at the end of a tier; it never depends on the order in which runs
 //! end.
 
+mod chunk;
 mod descent;
 mod forecast;
 pub(super) mod ladder;

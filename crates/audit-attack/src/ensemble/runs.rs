@@ -1,8 +1,9 @@
 //! The runs of one member on trials: what they aim at, where they begin, and which image of each trial is
 //! best.
 
+use super::chunk::{Chunk, Key};
 use super::members::has_thresholds;
-use super::run::{Chunk, Key, Others, Strong, WorkerSource};
+use super::run::{Others, Strong, WorkerSource};
 use crate::ball::Bound;
 use crate::draw::Draw;
 use crate::objective::r1;
