@@ -32,7 +32,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// What confirms the outcomes: it goes into every archive.
-const VERIFY: &str = include_str!("verify.py");
+const VERIFY: &str = include_str!("../verify.py");
 /// Bytes of attacked images that are in memory at a time.
 const ROOM: usize = 64 << 20;
 
