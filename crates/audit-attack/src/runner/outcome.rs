@@ -11,10 +11,10 @@ use audit_base::{Error, Result};
 use audit_report::record::{Measures, Outcome};
 use rayon::prelude::*;
 
-impl<'a> Worker<'_, 'a, '_> {
+impl Worker<'_, '_, '_> {
     /// Embeds the images of finished runs, a full batch at a time, and turns the runs into outcomes. With
     /// `rest` it also processes an incomplete last batch.
-    pub(super) fn measure(&mut self, waiting: &mut Vec<(Run<'a>, Vec<f32>)>, rest: bool) -> Result<()> {
+    pub(super) fn measure(&mut self, waiting: &mut Vec<(Run, Vec<f32>)>, rest: bool) -> Result<()> {
         let Worker { task, model, shared, buffers, .. } = self;
         let (task, shared) = (*task, *shared);
         let Task { context, trials, plan, .. } = task;
