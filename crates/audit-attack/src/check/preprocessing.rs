@@ -30,6 +30,20 @@ pub struct PreprocessingSample<'a> {
     pub tell: &'a mut dyn FnMut(usize, usize),
 }
 
+/// The classes and the pixels of the sample's images.
+fn sampled(dataset: &Dataset, prep: &Preparation) -> (Vec<usize>, Vec<Vec<f32>>) {
+    let mut members = vec![Vec::new(); dataset.classes.len()];
+    dataset.items.iter().enumerate().for_each(|(i, item)| members[item.class].push(i));
+    members.retain(|items| items.len() > 1);
+    let stride = members.len().div_ceil(CLASSES).max(1);
+    let chosen = members.iter().step_by(stride).flat_map(|items| items.iter().take(EACH));
+    let chosen: Vec<usize> = chosen.copied().collect();
+    let decoded: Vec<_> = chosen.par_iter().map(|&i| dataset.pixels(i, prep).ok()).collect();
+    (chosen.iter().zip(decoded))
+        .filter_map(|(&i, pixels)| Some((dataset.items[i].class, pixels?.data)))
+        .unzip()
+}
+
 /// Checks whether another common preprocessing retrieves clearly better. A wrong mean and a wrong channel
 /// order are the most common mistakes, and make the audit useless.
 ///
@@ -43,16 +57,7 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
         return Ok(Found::not_checked(why, "Give some images with classes, two or more of each"));
     }
     let stated = model.info.preprocessing.clone();
-    let mut members = vec![Vec::new(); dataset.classes.len()];
-    dataset.items.iter().enumerate().for_each(|(i, item)| members[item.class].push(i));
-    members.retain(|items| items.len() > 1);
-    let stride = members.len().div_ceil(CLASSES).max(1);
-    let chosen = members.iter().step_by(stride).flat_map(|items| items.iter().take(EACH));
-    let chosen: Vec<usize> = chosen.copied().collect();
-    let decoded: Vec<_> = chosen.par_iter().map(|&i| dataset.pixels(i, prep).ok()).collect();
-    let (labels, pixels): (Vec<usize>, Vec<Vec<f32>>) = (chosen.iter().zip(decoded))
-        .filter_map(|(&i, pixels)| Some((dataset.items[i].class, pixels?.data)))
-        .unzip();
+    let (labels, pixels) = sampled(dataset, prep);
     if pixels.len() < 8 {
         let why = format!("{} images of classes with two or more are too few to decide", pixels.len());
         return Ok(Found::not_checked(why, "Give more images, two or more of each class"));

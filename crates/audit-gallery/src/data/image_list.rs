@@ -131,6 +131,31 @@ fn read(path: &Path, wanted: &Wanted, layout: &str) -> Result<Dataset> {
     Ok(Dataset { notes: table.notes(), ..listing.finish(path, layout, part)? })
 }
 
+/// The split that a row names.
+fn split_of(record: &Record) -> Result<Split> {
+    match record.get("split").map(str::to_lowercase).as_deref() {
+        Some("train" | "training") => Ok(Split::Train),
+        Some("test" | "validation" | "val" | "valid") => Ok(Split::Test),
+        Some(other) => {
+            Err(record.wrong("split", &format!("expected train, test or validation, found `{other}`")))
+        }
+        None => Err(record.wrong("split", "is empty")),
+    }
+}
+
+/// The role of a row, if rows have `roles`; else both.
+fn role_of(record: &Record, roles: bool) -> Result<Role> {
+    match (record.flag("is_query")?, record.flag("is_gallery")?) {
+        _ if !roles => Ok(Role::Both),
+        (true, true) => Ok(Role::Both),
+        (true, false) => Ok(Role::Query),
+        (false, true) => Ok(Role::Gallery),
+        (false, false) => {
+            Err(record.wrong("is_query", "the image is neither query nor gallery. Make it one of them"))
+        }
+    }
+}
+
 /// Lists the rows of a table that belong to a split. `image` returns for each row: its id, if the table has
 /// no other, its file, and the part of the file.
 pub fn gather(
@@ -163,31 +188,11 @@ pub fn gather(
                 "isn't supported: cut boxes out beforehand, give sequences as cameras, and leave this empty",
             ));
         }
-        let own = match record.get("split").map(str::to_lowercase).as_deref() {
-            _ if !table.has("split") => wanted,
-            Some("train" | "training") => Split::Train,
-            Some("test" | "validation" | "val" | "valid") => Split::Test,
-            Some(other) => {
-                return Err(
-                    record.wrong("split", &format!("expected train, test or validation, found `{other}`"))
-                );
-            }
-            None => return Err(record.wrong("split", "is empty")),
-        };
+        let own = if table.has("split") { split_of(&record)? } else { wanted };
         if own != wanted {
             continue;
         }
-        let role = match (record.flag("is_query")?, record.flag("is_gallery")?) {
-            _ if !has_query || own == Split::Train => Role::Both,
-            (true, true) => Role::Both,
-            (true, false) => Role::Query,
-            (false, true) => Role::Gallery,
-            (false, false) => {
-                return Err(
-                    record.wrong("is_query", "the image is neither query nor gallery. Make it one of them")
-                );
-            }
-        };
+        let role = role_of(&record, has_query && own == Split::Test)?;
         let (id, path, part) = image(&record)?;
         let id = record.get("id").map_or(id, str::to_owned);
         let class = match &lacks {

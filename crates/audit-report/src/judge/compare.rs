@@ -31,47 +31,8 @@ pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
 /// The mismatches in two parts: the conditions in words, and the codes of attacks whose drawn targets differ
 /// for a query that both reports attacked.
 fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
-    let mut found = Vec::new();
-    if a.data.sha256 != b.data.sha256 {
-        let brief = |r: &Report| {
-            format!("{} ({} images, sha256 {:.8}…)", r.data.source, r.data.images, r.data.sha256)
-        };
-        found.push(format!("data: {} and {}", brief(a), brief(b)));
-    } else if a.data.gallery > 0 && b.data.gallery > 0 {
-        // Reports of versions without separate queries have 0 here.
-        let roles = |r: &Report| format!("{} ranked, {}", r.data.gallery, number_of_queries(r.data.queries));
-        if roles(a) != roles(b) {
-            found.push(format!("data: {} and {}", roles(a), roles(b)));
-        }
-    }
-    let facts = |r: &Report| {
-        let own = [
-            ("attacks made on", made_on(&r.suite)),
-            ("targets of another kind", foreign(r)),
-            (
-                "what a query should find",
-                if r.data.has_classes() { "its class" } else { "its nearest image" }.into(),
-            ),
-            (
-                "queries of R@1",
-                r.benign.as_ref().and_then(|b| b.sampling.clone()).unwrap_or_else(|| "all".into()),
-            ),
-            ("metric", r.model.metric.to_string()),
-            ("gradient", if r.estimated() { "estimated" } else { "exact" }.into()),
-            ("TensorFloat-32", if r.tool.fast_math { "allowed" } else { "off" }.into()),
-        ];
-        r.suite.settings().into_iter().chain(own)
-    };
-    let differ = facts(a).zip(facts(b)).filter(|((_, x), (_, y))| x != y);
-    // ε and α are typed in 255ths, unless lengths of changes are bounded.
-    let of_pixels = [a, b].iter().all(|r| r.suite.norm == LINF.name);
-    let shown = |what: &str, value: String| match value.parse() {
-        Ok(size) if of_pixels && ["eps", "alpha"].contains(&what) => as_typed(size),
-        _ => value,
-    };
-    found.extend(
-        differ.map(|((what, x), (_, y))| format!("{what}: {} and {}", shown(what, x), shown(what, y))),
-    );
+    let mut found: Vec<String> = other_data(a, b).into_iter().collect();
+    found.extend(other_settings(a, b));
     found.extend(other_corruptions(a, b));
     found.extend(other_draws(a, b));
     let regrouped =
@@ -97,6 +58,50 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ours.targets.iter().filter(|(key, t)| theirs.targets.get(*key).is_some_and(|other| other != *t));
     let codes: BTreeSet<&String> = differ.map(|((code, _), _)| code).collect();
     (found, codes.into_iter().cloned().collect())
+}
+
+/// The data of two reports, if they differ.
+fn other_data(a: &Report, b: &Report) -> Option<String> {
+    if a.data.sha256 != b.data.sha256 {
+        let brief = |r: &Report| {
+            format!("{} ({} images, sha256 {:.8}…)", r.data.source, r.data.images, r.data.sha256)
+        };
+        return Some(format!("data: {} and {}", brief(a), brief(b)));
+    }
+    let roles = |r: &Report| format!("{} ranked, {}", r.data.gallery, number_of_queries(r.data.queries));
+    // Reports of versions without separate queries have 0 here.
+    let differ = a.data.gallery > 0 && b.data.gallery > 0 && roles(a) != roles(b);
+    differ.then(|| format!("data: {} and {}", roles(a), roles(b)))
+}
+
+/// Everything else under which two reports were made, if it differs.
+fn other_settings(a: &Report, b: &Report) -> Vec<String> {
+    let facts = |r: &Report| {
+        let own = [
+            ("attacks made on", made_on(&r.suite)),
+            ("targets of another kind", foreign(r)),
+            (
+                "what a query should find",
+                if r.data.has_classes() { "its class" } else { "its nearest image" }.into(),
+            ),
+            (
+                "queries of R@1",
+                r.benign.as_ref().and_then(|b| b.sampling.clone()).unwrap_or_else(|| "all".into()),
+            ),
+            ("metric", r.model.metric.to_string()),
+            ("gradient", if r.estimated() { "estimated" } else { "exact" }.into()),
+            ("TensorFloat-32", if r.tool.fast_math { "allowed" } else { "off" }.into()),
+        ];
+        r.suite.settings().into_iter().chain(own)
+    };
+    let differ = facts(a).zip(facts(b)).filter(|((_, x), (_, y))| x != y);
+    // ε and α are typed in 255ths, unless lengths of changes are bounded.
+    let of_pixels = [a, b].iter().all(|r| r.suite.norm == LINF.name);
+    let shown = |what: &str, value: String| match value.parse() {
+        Ok(size) if of_pixels && ["eps", "alpha"].contains(&what) => as_typed(size),
+        _ => value,
+    };
+    differ.map(|((what, x), (_, y))| format!("{what}: {} and {}", shown(what, x), shown(what, y))).collect()
 }
 
 /// The corruptions of two reports, if both have some and not the same.
