@@ -104,14 +104,6 @@ pub fn render(report: &Report) -> String {
     render_with(report, width(), Paint::detect())
 }
 
-/// Where to find the rest of a report. `files` have been written.
-pub fn elsewhere(files: &[String]) -> String {
-    match files.is_empty() {
-        true => "-o report.html writes a page with plots and examples, -o report.json every trial".into(),
-        false => format!("written: {}", files.join(", ")),
-    }
-}
-
 /// The report of an audit that just ended, in at most 20 lines, but for grave findings: what was audited, the
 /// first numbers, the ladder, findings, the next step and, last, the verdict. `rest` says where everything
 /// else is.
