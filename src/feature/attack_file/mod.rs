@@ -162,9 +162,13 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
             let itself = itself(&subject, all, path);
             let names = (!subject.dataset.classless).then_some(&subject.dataset.classes[..]);
             let goal = Goal::search(find, (all, itself), names, &point, request.seed)?;
-            let searched = searched(request, &subject, goal.context.gallery.len());
+            let searched = searched(&subject, goal.context.gallery.len());
             let own = names.zip(itself).map(|(names, i)| names[all.labels[i]].clone());
-            (goal, vec![("gallery", searched)], own)
+            // Whoever forgets --data would take the result for one among his own images.
+            let forgotten = request.images.data.is_none().then(|| {
+                ("note", "generated characters, not your images: name yours by --data FOLDER".to_string())
+            });
+            (goal, std::iter::once(("gallery", searched)).chain(forgotten).collect(), own)
         }
     };
 
@@ -355,15 +359,14 @@ fn decided_by(
 }
 
 /// The gallery in words.
-fn searched(request: &Request, subject: &Subject, items: usize) -> String {
+fn searched(subject: &Subject, items: usize) -> String {
     format!(
-        "{}: {items} images{}{}",
+        "{}: {items} images{}",
         subject.dataset.source,
         match subject.dataset.classless {
             true => " without classes".into(),
             false => format!(" of {} classes", subject.dataset.classes.len()),
-        },
-        if request.images.data.is_none() { "; --data FOLDER names yours" } else { "" }
+        }
     )
 }
 
