@@ -501,9 +501,10 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
         }
         Standing::Open | Standing::Between => {
             if left {
-                let text = match usual {
-                    true => "Run the strong search at the protocol's ε",
-                    false => "Run the strong search on more queries than here",
+                let text = match (usual, robust) {
+                    (true, _) => "Run the strong search at the protocol's ε",
+                    (false, 0) => "Run the strong search",
+                    (false, _) => "Run the strong search on more queries than here",
                 };
                 steps.push(offer(text, "--suite robust", strong(more)?));
             }

@@ -64,8 +64,11 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     };
     let scores = [(ARS, format!("ARS{by}")), (ERS, format!("ERS{by}")), (ARS_STRONG, "ARS, strong".into())];
     let scores = scores.iter().filter_map(|(of, label)| score(known, of, label));
-    // The largest ε of a search for the smallest changes is no ε that anybody asks about.
-    let robust = report.smallest.is_none().then(|| robust(known));
+    // The largest ε of a search for the smallest changes is no ε that anybody asks about, and nobody misses
+    // R@1 beside decisions about pairs.
+    let beside =
+        report.smallest.is_some() || report.verification.is_some() && report.scores.robust().is_none();
+    let robust = (!beside).then(|| robust(known));
     clean(known).into_iter().chain(corrupted(known)).chain(scores).chain(robust).chain(eps50(known)).collect()
 }
 
