@@ -27,7 +27,8 @@ const NARROWEST: usize = 40;
 /// Width without a terminal.
 const WIDTH: usize = 80;
 
-/// Lines of a [`brief`] report at most: they fit a terminal of 24 lines, with the command above them.
+/// Lines of a [`brief`] report, beyond which findings are only named: they fit a terminal of 24 lines, with
+/// the command above them. Suites with many measures take a few more.
 const BRIEF: usize = 20;
 
 /// Number of columns to use.
@@ -104,7 +105,7 @@ pub fn render(report: &Report) -> String {
     render_with(report, width(), Paint::detect())
 }
 
-/// The report of an audit that just ended, in at most 20 lines, but for grave findings: what was audited, the
+/// The report of an audit that just ended, in about 20 lines, but for grave findings: what was audited, the
 /// first numbers, the ladder, findings, the next step and, last, the verdict. `rest` says where everything
 /// else is.
 pub fn brief(report: &Report, rest: &str) -> String {
