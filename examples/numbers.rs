@@ -6,7 +6,7 @@
 use audit::judge::quantity::{CLEAN_R1, EPS50, ROBUST};
 use audit::judge::row::Row;
 use audit::record::{Report, Rung};
-use audit::report::terminal::{Paint, brief_with, elsewhere};
+use audit::report::terminal::{Paint, brief_with};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -27,6 +27,10 @@ struct Numbers {
     eps50: Row,
     rungs: Vec<Rung>,
 }
+
+/// What the program says of a report that is written nowhere.
+const REST: &str =
+    "-o report.html writes a page with plots and examples, -o report.json every trial; -v prints all tables";
 
 fn main() -> Result<(), Anything> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -65,7 +69,7 @@ fn numbers(name: &'static str, report: &Report) -> Result<Numbers, Anything> {
 
 /// What the program prints of a report that it writes into no file.
 fn sample(report: &Report) -> String {
-    brief_with(report, &format!("{}; -v prints all tables", elsewhere(&[])), 80, Paint(false))
+    brief_with(report, REST, 80, Paint(false))
 }
 
 /// The text with `new` between two marks.

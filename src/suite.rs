@@ -48,6 +48,25 @@ const BUILT_IN: [(&str, &str); 26] = [
     ("minimum-target", include_str!("../suites/minimum-target.yaml")),
 ];
 
+/// Attacks and benchmarks by the names of other tools, and the built-in suite that comes nearest. A name may
+/// go on, as in `pgd-20`.
+const ELSEWHERE: [(&str, &str); 14] = [
+    ("autoattack", "robust"),
+    ("auto-attack", "robust"),
+    ("apgd", "robust"),
+    ("pgd", "ars"),
+    ("bim", "ars"),
+    ("fgsm", "panum-fgsm"),
+    ("cw", "minimum-cw"),
+    ("carlini", "minimum-cw"),
+    ("deepfool", "minimum"),
+    ("blackbox", "square"),
+    ("black-box", "square"),
+    ("uap", "universal"),
+    ("imagenet-c", "corruptions"),
+    ("lfw", "faces"),
+];
+
 /// The most steps of a run. Longer runs take too long and find nothing more.
 pub const MOST_STEPS: usize = 100_000;
 
@@ -145,11 +164,13 @@ impl Suite {
         let path = Path::new(name);
         let like_a_file = path.extension().is_some_and(|e| e == "yaml" || e == "yml");
         if !like_a_file && !path.is_file() {
-            let known = BUILT_IN.map(|(n, _)| n);
+            let plain = name.to_lowercase().replace('_', "-");
+            let nearest = match ELSEWHERE.iter().find(|(other, _)| plain.starts_with(other)) {
+                Some((_, suite)) => format!(": `{suite}` comes nearest"),
+                None => did_you_mean(name, &BUILT_IN.map(|(n, _)| n)),
+            };
             return Err(Error::usage(format!(
-                "unknown suite `{name}`{}: expected one of {}, or the path of a .yaml file",
-                did_you_mean(name, &known),
-                known.join(", ")
+                "unknown suite `{name}`{nearest}. `audit suites` describes all; a suite of your own is a .yaml file"
             )));
         }
         let yaml = files::read_text(path, files::BY_HAND)

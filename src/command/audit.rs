@@ -4,7 +4,7 @@ use super::args::{
     BesideArgs, GateArgs, GoalArgs, InsteadArgs, LabelArgs, ProgressArgs, ResumeArgs, SavedArgs, Shared,
 };
 use super::values::{choice, partition};
-use super::{Done, begin, gate_of, misspelt};
+use super::{Done, begin, elsewhere, gate_of, misspelt};
 use crate::Result;
 use crate::record::{Partition, Precision, Space};
 use crate::report;
@@ -132,9 +132,8 @@ impl AuditArgs {
         let request = begin(self.request()?, command);
         let report = crate::pipeline::run(&request)?;
         let Output { reports, trials, attacked, .. } = &request.output;
-        let files = reports.iter().chain(trials).chain(attacked);
-        let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
-        let elsewhere = report::terminal::elsewhere(&files);
+        let rest = "-o report.html writes a page with plots and examples, -o report.json every trial";
+        let elsewhere = elsewhere(reports.iter().chain(trials).chain(attacked), rest);
         let text = match self.verbose {
             true => report::terminal::render(&report) + &report::terminal::wrap(&elsewhere) + "\n",
             false => report::terminal::brief(&report, &format!("{elsewhere}; -v prints all tables")),

@@ -1,7 +1,7 @@
 //! `audit compare`.
 
 use super::args::{BesideArgs, GoalArgs, ProgressArgs, ResumeArgs, Shared};
-use super::{Done, begin, passed};
+use super::{Done, begin, passed, written};
 use crate::feature;
 use crate::judge::{compare, published};
 use crate::pipeline::settings;
@@ -93,7 +93,7 @@ impl CompareArgs {
             let [first, _] = models;
             let request = begin(self.request(first)?, command);
             let (comparison, exit) = feature::compare::run(models, &request)?;
-            return Ok((feature::compare::render(&comparison, self.all), exit));
+            return Ok((feature::compare::render(&comparison, self.all) + &written(&self.reports), exit));
         }
         // A comparison would replace a report that took hours.
         let reports: Vec<_> = self.files.iter().map(|path| ("a report to compare", path.as_path())).collect();
@@ -102,13 +102,13 @@ impl CompareArgs {
         if let Some(data_set) = &self.paper {
             let beside = published::beside(&self.files, data_set)?;
             self.reports.iter().try_for_each(|path| report::paper::write(&beside, path))?;
-            return Ok(passed(report::paper::render(&beside)));
+            return Ok(passed(report::paper::render(&beside) + &written(&self.reports)));
         }
         let files =
             self.reports.iter().map(|path| feature::compare::open(path)).collect::<Result<Vec<_>>>()?;
         let comparison = compare::compare(&self.files, self.sort.as_deref(), self.anyway)?;
         files.into_iter().try_for_each(|file| file.write(&comparison))?;
-        Ok(passed(feature::compare::render(&comparison, self.all)))
+        Ok(passed(feature::compare::render(&comparison, self.all) + &written(&self.reports)))
     }
 
     /// The two models to compare; `None` if the files are reports. Errors (exit code 2): some are models and

@@ -1,7 +1,7 @@
 //! `audit doctor`.
 
 use super::args::{GoalArgs, InsteadArgs, ProgressArgs, SavedArgs, Shared};
-use super::{Done, limit};
+use super::{Done, limit, written};
 use crate::feature::doctor::{self, Doctor};
 use crate::request::USUAL_SUITE;
 use crate::{Result, interrupt};
@@ -67,6 +67,6 @@ impl DoctorArgs {
         interrupt::listen();
         limit(doctor.audit.compute.threads);
         let found = doctor::run(&doctor).map_err(interrupt::with_next_step)?;
-        Ok((found.render(), found.exit()))
+        Ok((found.render() + &written(&self.reports), found.exit()))
     }
 }

@@ -1,7 +1,7 @@
 //! `audit gate`.
 
-use super::Done;
 use super::args::GateArgs;
+use super::{Done, written};
 use crate::judge::gate::Rules;
 use crate::judge::row::alarm;
 use crate::pipeline::conclude::with_verdict;
@@ -80,6 +80,6 @@ impl GateCommand {
         let noise: String = noise.collect();
         report::write_all(Target::open_all(&self.output)?, None, &report, true)?;
         let alarm = alarm(&report).map_or(String::new(), |alarm| format!("{}\n", visible(&alarm)));
-        Ok((alarm + &shown + &noise, report.exit()))
+        Ok((alarm + &shown + &noise + &written(&self.output), report.exit()))
     }
 }

@@ -1,8 +1,9 @@
 //! `audit geometry`.
 
 use super::args::{ProgressArgs, SavedArgs, Shared};
-use super::{Done, begin};
+use super::{Done, begin, elsewhere};
 use crate::feature::geometry;
+use crate::report::terminal::wrap;
 use crate::request::Request;
 use crate::visible::visible;
 use crate::{Result, interrupt};
@@ -52,12 +53,9 @@ impl GeometryArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
         let request = begin(self.request()?, command);
         let found = geometry::run(&request).map_err(interrupt::with_next_step)?;
-        let files: Vec<String> = self.reports.iter().map(|file| file.display().to_string()).collect();
-        let last = match files.is_empty() {
-            true => "-o geometry.html shows distances, triplets and a map of classes".to_string(),
-            false => format!("written: {}", files.join(", ")),
-        };
-        let text = format!("{}{last}\n", geometry::terminal(&found));
+        let rest =
+            elsewhere(&self.reports, "-o geometry.html shows distances, triplets and a map of classes");
+        let text = format!("{}{}\n", geometry::terminal(&found), wrap(&rest));
         Ok((visible(&text).into_owned(), found.exit(request.allow_untrusted)))
     }
 }

@@ -1,6 +1,6 @@
 //! `audit merge`.
 
-use super::{Done, passed, shown};
+use super::{Done, passed, shown, written};
 use crate::feature::merge;
 use crate::pipeline::settings;
 use crate::report::{self, Target};
@@ -58,6 +58,7 @@ impl MergeArgs {
         let trials = report::open_trials(self.trials_out.as_deref())?;
         let report = merge::merge(&self.parts, command)?;
         report::write_all(targets, trials, &report, true)?;
-        Ok(shown(&report))
+        let (text, exit) = shown(&report);
+        Ok((text + &written(self.output.iter().chain(&self.trials_out)), exit))
     }
 }

@@ -34,6 +34,7 @@ use crate::request::Request;
 use crate::{Exit, Result, interrupt};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// What a command prints, and its exit code if that is not 0.
 pub type Done = (String, Option<Exit>);
@@ -214,6 +215,18 @@ fn shown(report: &Report) -> Done {
 /// The verdict of the gate; empty without rules.
 fn gate_of(report: &Report) -> String {
     report.gate.as_ref().map_or(String::new(), reports::terminal::verdict)
+}
+
+/// The files that a command wrote, or if it wrote none what its -o would write.
+fn elsewhere<'p>(files: impl IntoIterator<Item = &'p PathBuf>, otherwise: &str) -> String {
+    let files: Vec<String> = files.into_iter().map(|file| file.display().to_string()).collect();
+    if files.is_empty() { otherwise.into() } else { format!("written: {}", files.join(", ")) }
+}
+
+/// A line with the files that a command wrote; empty if it wrote none.
+fn written<'p>(files: impl IntoIterator<Item = &'p PathBuf>) -> String {
+    let files = elsewhere(files, "");
+    if files.is_empty() { files } else { reports::terminal::wrap(&files) + "\n" }
 }
 
 /// The command line, quoted for a shell.

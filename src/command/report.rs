@@ -1,6 +1,6 @@
 //! `audit report`.
 
-use super::{Cli, Command, Done, passed, shown};
+use super::{Cli, Command, Done, passed, shown, written};
 use crate::feature::evidence;
 use crate::model::memory::Bytes;
 use crate::pipeline::settings::{refuse_inputs, refuse_one_file_for_two};
@@ -62,12 +62,13 @@ impl ReportArgs {
             report.whole()?;
             report::model_card::write(&report, card)?;
         }
+        let files = written(self.output.iter().chain(&self.trials_out).chain(&self.model_card));
         if let Some(to) = &self.bundle {
             let memory = self.memory.map(|bytes| bytes.0);
-            return evidence::bundle(&report, &self.report, &made_by, to, memory).map(passed);
+            return evidence::bundle(&report, &self.report, &made_by, to, memory)
+                .map(|text| passed(files + &text));
         }
-        let written = !self.output.is_empty() || self.model_card.is_some();
-        Ok(passed(if written { String::new() } else { shown(&report).0 }))
+        Ok(passed(if files.is_empty() { shown(&report).0 } else { files }))
     }
 }
 

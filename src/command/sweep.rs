@@ -1,9 +1,10 @@
 //! `audit sweep`.
 
 use super::args::{BesideArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, SavedArgs, Shared};
-use super::{Done, begin};
+use super::{Done, begin, elsewhere};
 use crate::Result;
 use crate::feature::sweep;
+use crate::report::terminal::wrap;
 use crate::request::Request;
 use crate::visible::visible;
 use clap::Args;
@@ -75,6 +76,8 @@ impl SweepArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
         let request = begin(self.request()?, command);
         let found = sweep::run(&request, &self.over)?;
-        Ok((visible(&sweep::terminal(&found)).into_owned(), found.exit(request.allow_untrusted)))
+        let rest = "-o sweep.html shows curves, -o sweep.csv has a row for each point and measure";
+        let text = format!("{}{}\n", sweep::terminal(&found), wrap(&elsewhere(&self.reports, rest)));
+        Ok((visible(&text).into_owned(), found.exit(request.allow_untrusted)))
     }
 }

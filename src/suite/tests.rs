@@ -34,6 +34,18 @@ fn built_in_suites_are_valid_and_named_as_listed() {
     assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
 }
 
+/// The message about an unknown suite names one, not all.
+#[test]
+fn names_of_other_tools_lead_to_a_suite() {
+    let said = |name: &str| Suite::load(name).unwrap_err().message;
+    for (name, suite) in ELSEWHERE {
+        assert!(Suite::knows(suite) && !Suite::knows(name), "{name}");
+        assert!(said(name).contains(&format!(": `{suite}` comes nearest")), "{}", said(name));
+    }
+    assert!(said("PGD-20").contains("`ars` comes nearest") && said("Auto_Attack").contains("`robust`"));
+    assert!(said("strng").contains("did you mean `strong`?") && !said("strng").contains("`robust`"));
+}
+
 #[test]
 fn attacks_take_parameters() {
     let suite =

@@ -1,7 +1,7 @@
 //! What an audit prints, and the steps that it advises, on reports made by hand.
 
 use crate::common::models::colour;
-use crate::common::{Temp, one_line, rendered, run, says};
+use crate::common::{Temp, one_line, outcome, rendered, run, says};
 use crate::next_steps::steps;
 use crate::report_fixture::{report as fixture, warning, with_ladder};
 use audit::check::attacked::Outcomes;
@@ -9,10 +9,11 @@ use audit::check::of_outcomes;
 use audit::command::Cli;
 use audit::judge::compare::mismatches;
 use audit::judge::quantity::EPS50;
-use audit::record::{Report, Space};
+use audit::record::{Measures, Report, Smallest, Space};
 use audit::report::escape::words;
 use audit::report::terminal::{Paint, brief_with};
 use clap::Parser;
+use serde_json::json;
 
 /// A report of 20 correct queries that fail under the smallest change of a file, and its command line.
 fn fallen(command: &str) -> Report {
@@ -157,6 +158,76 @@ fn remarks_are_sentences() {
         why(&report),
         "it does not apply to the strong search, which makes several searches of each query and takes their best image"
     );
+}
+
+/// A search for the smallest changes is about their median. R@1 at the largest ε that was searched is no
+/// first number.
+#[test]
+fn the_first_number_is_the_one_that_the_suite_is_about() {
+    let mut report = fallen("audit m.onnx --suite minimum");
+    (report.suite.eps, report.suite.ladder) = (0.5, None);
+    (report.scores.ars, report.scores.ers) = (None, None);
+    report.scores.robust_r1.as_mut().unwrap().ladder = None;
+    report.smallest = Some(Smallest {
+        attack: "MIN".into(),
+        norm: "linf".into(),
+        most: 0.5,
+        queries: 20,
+        right: 20,
+        median: Some(4.0 / 255.0),
+        curve: Vec::new(),
+    });
+    let text = brief_with(&report, "", 120, Paint(false));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[1].contains(" · ε up to 127.5/255 · "), "{text}");
+    let measures = lines.iter().position(|line| line.starts_with("Clean → under attack: ")).unwrap();
+    let smallest =
+        lines.iter().position(|line| line.contains("under which a query fails: median 4/255")).unwrap();
+    let first = lines.iter().position(|line| line.contains("clean R@1")).unwrap();
+    assert!(measures < smallest && smallest < first && !text.contains("robust R@1 at"), "{text}");
+}
+
+/// Measures with the same unit stand together, with their name and their unit.
+#[test]
+fn numbers_under_attack_have_a_name_and_a_unit() {
+    let text = one_line(&brief_with(&fixture(0.5), "", 120, Paint(false)));
+    says(
+        &text,
+        &["Clean → under attack: candidate's rank: CA+ ", " %, CA- ", " % · rank for the query: QA+ "],
+    );
+    says(
+        &text,
+        &[" · embedding shift: ES:D ", " · R@1: ES:R 100.0 → ", " %, LTM ", " · top-1 kept in top 4: GTT "],
+    );
+}
+
+/// The verdict of a suite on pairs is about its decisions. That of a suite on ranks names the search that it
+/// rests on.
+#[test]
+fn the_verdict_follows_from_the_suite() {
+    let mut report = fallen("audit m.onnx");
+    report.suite.ladder = None;
+    (report.scores.ars, report.scores.ers) = (None, None);
+    report.scores.robust_r1.as_mut().unwrap().ladder = None;
+    let said = |report: &Report| audit::report::verdict(report).unwrap();
+    let by_search = "Not robust: a change of at most 8/255 makes 20 of 20 correct searches fail";
+    assert_eq!(said(&report), by_search);
+    report.attacks.retain(|a| a.code == "QA+");
+    assert_eq!(said(&report), format!("{by_search}, in the strong search on R@1"));
+
+    // 12 of 15 genuine pairs are accepted on clean images, and 2 of these under attack.
+    let decided = |accepted| Measures { accepted: Some(accepted), ..Measures::default() };
+    let pairs = (0..15).map(|i| outcome("DODGE", &format!("q{i}"), decided(i < 12), decided(i < 2)));
+    report.outcomes = pairs.collect();
+    let errors = json!({
+        "threshold": 1.0, "listed": false, "genuine": 15, "impostor": 0, "far": 0.0, "tar": 80.0, "eer": 5.0,
+    });
+    report.verification = Some(serde_json::from_value(errors).unwrap());
+    assert_eq!(said(&report), "A change of at most 8/255 makes 10 of 12 correct decisions wrong");
+    report.outcomes.drain(..3);
+    assert_eq!(said(&report), "No verdict: only 9 of 12 attacked decisions are correct on clean images");
+    report.outcomes.truncate(9);
+    assert_eq!(said(&report), "No verdict: this audit attacked only 9 decisions");
 }
 
 /// The curve begins at R@1 of the attacked queries without an attack. Its legend says what the dashed line

@@ -251,7 +251,7 @@ fn tables_and_curves_are_written() {
     assert_eq!(last, expected.each_ref().map(String::as_str));
     // Every finding of every point is on the page, and its id in the terminal.
     for finding in found.points.iter().flat_map(|p| &p.warnings) {
-        says(tables, &[&format!("{} [{}]", finding.severity.word(), finding.id)]);
+        says(tables, &[&format!("{} [{}]", finding.word(), finding.id)]);
         says(&html, &[&format!("<code>{}</code>", finding.id)]);
     }
     let cells: Vec<&str> = row.split(',').skip(9).collect();

@@ -178,7 +178,7 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
     let doctor = format!("audit doctor {line}");
     let again = "--data pairs.csv --suite faces --max-queries 200 -o ";
-    says(&page, &["a list of pairs has no robust R@1", &doctor, again]);
+    says(&page, &["this audit attacked only 6 decisions", &doctor, again]);
     assert!(!page.contains("--suite strong") && gate.note.is_none());
     let said = ["240 genuine and 1000 impostor pairs of the list", "far=0.01", "IMPERSONATE", "by group"];
     says(&one_line(&report::terminal::render(&found)), &said);

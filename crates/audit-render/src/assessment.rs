@@ -10,11 +10,12 @@ use super::again::Again;
 use super::escape::shell;
 use super::view::{bound, capital, smallest_words, within};
 use audit_base::Result;
-use audit_report::facts::Norm;
 use audit_report::facts::protocols::usual_eps;
+use audit_report::facts::term::Term;
+use audit_report::facts::{Facts, Norm, is_robust_term};
 use audit_report::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
-use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, Quantity, ROBUST};
-use audit_report::judge::row::{DASH, masked};
+use audit_report::judge::quantity::{ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
+use audit_report::judge::row::{DASH, State, masked};
 use audit_report::judge::strong::Contradictions;
 use audit_report::record::{
     FEW, Report, Robust, Smallest, Space, SuiteRecord, number_of_queries, reason, size,
@@ -118,6 +119,9 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     if let Some(found) = &report.smallest {
         return by_smallest(report, found);
     }
+    if report.verification.is_some() {
+        return by_decisions(report);
+    }
     if let Some(robust) = &report.scores.robust_top1 {
         return by_top1(report, robust);
     }
@@ -154,8 +158,8 @@ fn far_above(suite: &SuiteRecord) -> Option<String> {
     (suite.eps > FAR * usual).then(|| SuiteRecord { eps: usual, ..suite.clone() }.budget())
 }
 
-/// The verdict of a search for the smallest perturbations: their median. It goes far beyond any ε at which
-/// robust R@1 would mean something.
+/// The verdict of a search for the smallest perturbations: their median, and what natural corruptions cost if
+/// the suite has them. It goes far beyond any ε at which robust R@1 would mean something.
 fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<String>) {
     let right = found.right;
     let words = smallest_words(found);
@@ -183,9 +187,46 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
         "This is about the smallest changes that were found for {right} {} of {}, {bound}",
         words.queries, found.queries
     );
+    let headline = match &report.corruptions {
+        Some(found) => format!(
+            "Natural corruptions change R@1 from {:.1} to {:.1} on average. {headline}",
+            found.clean_r1, found.mean_r1
+        ),
+        None => headline,
+    };
     let fixed = "The suite searches far beyond small changes, so that robust R@1 at its ε is no verdict. `--suite robust` measures it at \
                  the protocol's ε";
     (Standing::Open, headline, [median, fixed.into()].into_iter().chain(report.caveat()).collect())
+}
+
+/// The verdict of attacks on decisions by a threshold. Published models have no such number, so that none says
+/// what is robust.
+fn by_decisions(report: &Report) -> (Standing, String, Vec<String>) {
+    // Whether each decision is wrong, on clean images and under attack.
+    let decided = report.outcomes.iter().filter(|o| o.after.accepted.is_some()).filter_map(|o| {
+        let (before, after) = (Facts::find(&o.attack).ok()?.decisive().read)(o, report.suite.form)?;
+        Some([before? > 0.0, after > 0.0])
+    });
+    let decided: Vec<[bool; 2]> = decided.collect();
+    let right = decided.iter().filter(|[before, _]| !before).count();
+    let failed = decided.iter().filter(|[before, after]| !before && *after).count();
+    let tried = decided.len();
+    if right < FEW {
+        let headline = match tried {
+            1 => "No verdict: this audit attacked only 1 decision".into(),
+            ..FEW => format!("No verdict: this audit attacked only {tried} decisions"),
+            _ => {
+                format!("No verdict: only {right} of {tried} attacked decisions are correct on clean images")
+            }
+        };
+        let why = format!("A verdict needs {FEW} correct decisions: an attack can only make these wrong");
+        return (Standing::Open, headline, vec![why]);
+    }
+    let headline =
+        format!("{} makes {failed} of {right} correct decisions wrong", capital(&change(&report.suite)));
+    let reasons = "Decisions are those at the threshold of this report. No published number is comparable, and a better attack may make more \
+                   of them wrong";
+    (Standing::Open, headline, std::iter::once(reasons.into()).chain(report.caveat()).collect())
 }
 
 /// The headline if too few queries were attacked for a verdict, or too few of these are correct.
@@ -250,6 +291,8 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
         }
         _ => format!("Neither broken nor robust: {left} of {right} correct searches withstand {change}"),
     });
+    let headline =
+        if beside_suite(report) { format!("{headline}, in the strong search on R@1") } else { headline };
     if standing != Standing::Falls {
         reasons.push("This is an upper bound: a better attack may lower it".into());
     }
@@ -260,6 +303,15 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
     }
     reasons.extend(caveat);
     (standing, headline, reasons)
+}
+
+/// Whether the suite is about something else than R@1, so that the strong search ran beside it.
+fn beside_suite(report: &Report) -> bool {
+    let own = report.attacks.iter().filter(|a| !is_robust_term(&a.code));
+    let own: Vec<&Term> = own.filter_map(|a| Term::find(&a.code)).collect();
+    let scored = [ARS, ERS, ARS_STRONG].into_iter().any(|of| of.row(report).state != State::NotMeasured);
+    let on_recall = scored || report.suite.ladder.is_some() || own.iter().any(|term| term.recall);
+    !own.is_empty() && !on_recall
 }
 
 /// What the strong search found on images without classes. Published models have no such number, so that no
@@ -438,20 +490,21 @@ fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>>
         Standing::Open if report.part.is_some() => {
             steps.push(say("Combine the parts: `audit merge` takes the reports of all, as JSON"));
         }
-        // The list does not identify every image, so that R@1 says little.
-        Standing::Open | Standing::Between if report.lists_pairs() => {
+        // The suite is about decisions, and a list of pairs does not identify every image.
+        Standing::Open | Standing::Between if report.verification.is_some() || report.lists_pairs() => {
             if report.suite.sampling.is_some() {
                 let most = MORE.max(2 * report.suite.queries);
                 let pairs = again.as_mut().map(|again| again.on_more(most, "pairs"));
-                steps.push(offer("Attack more pairs than here", "--max-queries", pairs));
+                steps.push(offer("Attack more decisions than here", "--max-queries", pairs));
             }
             steps.push(offer(DISTRUST, "audit doctor", doctor));
         }
         Standing::Open | Standing::Between => {
             if left {
-                let text = match usual {
-                    true => "Run the strong search at the protocol's ε",
-                    false => "Run the strong search on more queries than here",
+                let text = match (usual, robust) {
+                    (true, _) => "Run the strong search at the protocol's ε",
+                    (false, 0) => "Run the strong search",
+                    (false, _) => "Run the strong search on more queries than here",
                 };
                 steps.push(offer(text, "--suite robust", strong(more)?));
             }

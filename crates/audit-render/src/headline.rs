@@ -64,7 +64,12 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     };
     let scores = [(ARS, format!("ARS{by}")), (ERS, format!("ERS{by}")), (ARS_STRONG, "ARS, strong".into())];
     let scores = scores.iter().filter_map(|(of, label)| score(known, of, label));
-    clean(known).into_iter().chain(scores).chain([robust(known)]).chain(eps50(known)).collect()
+    // The largest ε of a search for the smallest changes is no ε that anybody asks about, and nobody misses
+    // R@1 beside decisions about pairs.
+    let beside =
+        report.smallest.is_some() || report.verification.is_some() && report.scores.robust().is_none();
+    let robust = (!beside).then(|| robust(known));
+    clean(known).into_iter().chain(corrupted(known)).chain(scores).chain(robust).chain(eps50(known)).collect()
 }
 
 /// Why a number is not shown, and what to do.
@@ -87,6 +92,15 @@ fn clean(known: &Contradictions) -> Option<Headline> {
         b.r2, b.map, b.map_at_r
     );
     Some(Headline::of(known, CLEAN_R1.row(report), CLEAN_R1.label, meaning, Vec::new()))
+}
+
+/// Retrieval under natural corruptions, their mean; `None` if the suite has none.
+fn corrupted(known: &Contradictions) -> Option<Headline> {
+    let found = known.report.corruptions.as_ref()?;
+    let row = Quantity::find("corruption.r1").ok()?.row(known.report);
+    let remark = format!("without a corruption R@1 of these queries is {:.1} %", found.clean_r1);
+    let meaning = "Mean of R@1 over all natural corruptions and their strengths, without an attacker.";
+    Some(Headline::of(known, row, "R@1 under corruptions", meaning.into(), vec![remark]))
 }
 
 /// A score; `None` if it was not measured.

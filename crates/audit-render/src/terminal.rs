@@ -9,10 +9,10 @@ use super::view::{
     Grid, about_ladder, bound, capital, file_column, label, ladder, numbers, percent, stepping, within,
 };
 use audit_base::visible::{is_obeyed, visible};
-use audit_report::facts::is_robust_term;
-use audit_report::judge::quantity::{ARS_TABLE, EPS50, Quantity};
+use audit_report::facts::Facts;
+use audit_report::judge::quantity::{ARS_TABLE, CLEAN_R1, EPS50, Quantity};
 use audit_report::judge::row::{State as NumberState, alarm};
-use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning};
+use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning, reason};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -27,7 +27,8 @@ const NARROWEST: usize = 40;
 /// Width without a terminal.
 const WIDTH: usize = 80;
 
-/// Lines of a [`brief`] report at most: they fit a terminal of 24 lines, with the command above them.
+/// Lines of a [`brief`] report, beyond which findings are only named: they fit a terminal of 24 lines, with
+/// the command above them. Suites with many measures take a few more.
 const BRIEF: usize = 20;
 
 /// Number of columns to use.
@@ -104,15 +105,7 @@ pub fn render(report: &Report) -> String {
     render_with(report, width(), Paint::detect())
 }
 
-/// Where to find the rest of a report. `files` have been written.
-pub fn elsewhere(files: &[String]) -> String {
-    match files.is_empty() {
-        true => "-o report.html writes a page with plots and examples, -o report.json every trial".into(),
-        false => format!("written: {}", files.join(", ")),
-    }
-}
-
-/// The report of an audit that just ended, in at most 20 lines, but for grave findings: what was audited, the
+/// The report of an audit that just ended, in about 20 lines, but for grave findings: what was audited, the
 /// first numbers, the ladder, findings, the next step and, last, the verdict. `rest` says where everything
 /// else is.
 pub fn brief(report: &Report, rest: &str) -> String {
@@ -123,15 +116,21 @@ pub fn brief(report: &Report, rest: &str) -> String {
 pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> String {
     let wrap = |text: &str| wrap_in(text, width);
     let s = &report.suite;
+    let up_to = if report.smallest.is_some() { "up to " } else { "" };
     let mut lines = vec![
         wrap(&subject(report)),
-        wrap(&format!("suite {} · ε {}{} · {}", s.name, s.budget(), within(s), s.queries_in_words())),
+        wrap(&format!("suite {} · ε {up_to}{}{} · {}", s.name, s.budget(), within(s), s.queries_in_words())),
     ];
     let first = headlines(report);
+    // A suite without a score has its result among these, so that they come first.
+    let facts = facts(report).into_iter().map(|text| wrap(&capital(&text)));
+    let scored = first.iter().any(|f| f.row.quantity != CLEAN_R1 && !f.row.quantity.is_robust());
+    let (before, after): (Vec<_>, Vec<_>) = facts.partition(|_| !scored);
+    lines.extend(before);
     lines.push(first_numbers(&first, width, paint));
     lines.extend(remarks(first.iter().filter(|f| f.mark.is_some())).iter().map(|text| wrap(text)));
     lines.extend(rungs(report, width, paint));
-    lines.extend(facts(report).iter().map(|text| wrap(&capital(text))));
+    lines.extend(after);
 
     let mut last = Vec::new();
     let assessed = assess_own(report);
@@ -191,24 +190,36 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
     Some(fitted(drawn(&turned), width, &[0, 1, 2], None))
 }
 
-/// What a suite measures besides the first numbers, a sentence for each kind.
+/// What a suite measures besides the first numbers, a sentence for each kind: measures under attack first.
 fn facts(report: &Report) -> Vec<String> {
-    let brief = SECTIONS.iter().filter(|section| section.brief);
-    let mut facts: Vec<String> =
-        brief.flat_map(|section| (section.content)(report, Medium::Terminal).sentences).collect();
-    // Robust R@1 is among the first numbers.
-    let listed = report.attacks.iter().filter(|a| !is_robust_term(&a.code));
-    let change = |a: &Attack| {
+    // Robust R@1 is among the first numbers, and the sizes of the smallest changes have a sentence.
+    let told = |a: &Attack| Facts::of_term(&a.code).is_some_and(|of| of.strong_only || of.smallest.is_some());
+    let (mut measures, mut missing): (Vec<(String, Vec<String>)>, Vec<&str>) = (Vec::new(), Vec::new());
+    for a in report.attacks.iter().filter(|a| !told(a)) {
         let found = numbers(report, a);
-        match a.before {
-            Some(_) => format!("{} {} → {}", a.code, found.number(a.before), found.cell()),
-            None => format!("{} {}", a.code, found.cell()),
+        if found.state == NumberState::NotMeasured {
+            missing.push(&a.code);
+            continue;
         }
-    };
-    let attacks: Vec<String> = listed.map(change).collect();
-    if !attacks.is_empty() {
-        facts.push(format!("under attack: {}", attacks.join(" · ")));
+        let label = label(report, a);
+        let (measure, unit) = label.strip_suffix(", %").map_or((label.as_str(), ""), |name| (name, " %"));
+        let before = a.before.map_or(String::new(), |_| format!("{} → ", found.number(a.before)));
+        let change = format!("{} {before}{}{unit}", a.code, found.cell());
+        match measures.iter_mut().find(|(of, _)| of == measure) {
+            Some((_, changes)) => changes.push(change),
+            None => measures.push((measure.into(), vec![change])),
+        }
     }
+    let mut facts = Vec::new();
+    if !measures.is_empty() {
+        let all = measures.iter().map(|(measure, changes)| format!("{measure}: {}", changes.join(", ")));
+        facts.push(format!("clean → under attack: {}", all.collect::<Vec<_>>().join(" · ")));
+    }
+    if !missing.is_empty() {
+        facts.push(format!("{}: {}", NumberState::NotMeasured.text(), missing.join(", ")));
+    }
+    let brief = SECTIONS.iter().filter(|section| section.brief);
+    facts.extend(brief.flat_map(|section| (section.content)(report, Medium::Terminal).sentences));
     facts
 }
 
@@ -216,6 +227,8 @@ fn facts(report: &Report) -> Vec<String> {
 /// `room` lines. At last the ids of the rest.
 fn doubts(report: &Report, room: usize, width: usize, paint: Paint) -> Vec<String> {
     let mut found: Vec<&Warning> = report.warnings.iter().filter(|w| w.severity > Severity::Info).collect();
+    // The remarks below the first numbers say why these are withheld.
+    found.retain(|w| !reason::WITHHELD.made(w));
     found.sort_by_key(|w| (Reverse(w.severity), !w.is_grave(), w.is_detail()));
     let text = |w: &&Warning| {
         let text = match w.severity {

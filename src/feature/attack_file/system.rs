@@ -98,9 +98,13 @@ impl System {
         let itself = itself(&self.subject, all, &attack.photograph);
         let names = (!dataset.classless).then_some(&dataset.classes[..]);
         let goal = Goal::search(find, (all, itself), names, photograph, request.seed)?;
-        let searched = searched(request, &self.subject, goal.context.gallery.len());
+        let searched = searched(&self.subject, goal.context.gallery.len());
         let own = names.zip(itself).map(|(names, i)| names[all.labels[i]].clone());
-        Ok((goal, vec![("gallery", searched)], own))
+        // Whoever forgets --data would take the result for one among his own images.
+        let forgotten = request.images.data.is_none().then(|| {
+            ("note", "generated characters, not your images: name yours by --data FOLDER".to_string())
+        });
+        Ok((goal, std::iter::once(("gallery", searched)).chain(forgotten).collect(), own))
     }
 
     /// The reference and the threshold in words.
@@ -119,15 +123,14 @@ impl System {
 }
 
 /// The gallery in words.
-fn searched(request: &Request, subject: &Subject, items: usize) -> String {
+fn searched(subject: &Subject, items: usize) -> String {
     format!(
-        "{}: {items} images{}{}",
+        "{}: {items} images{}",
         subject.dataset.source,
         match subject.dataset.classless {
             true => " without classes".into(),
             false => format!(" of {} classes", subject.dataset.classes.len()),
-        },
-        if request.images.data.is_none() { "; --data FOLDER names yours" } else { "" }
+        }
     )
 }
 

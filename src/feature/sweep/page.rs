@@ -32,12 +32,12 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
     let trust = html! {
         .card {
             @for f in &findings {
-                @let (class, word) = match f.severity {
-                    Severity::Error => ("failed", "ERROR"),
-                    Severity::Warning => ("warned", "WARNING"),
-                    Severity::Info | Severity::Ok => ("quiet", "NOTE"),
+                @let class = match f.severity {
+                    Severity::Error => "failed",
+                    Severity::Warning => "warned",
+                    Severity::Info | Severity::Ok => "quiet",
                 };
-                (finding(class, word, html! { (sentence(f.text)) ". " b { (f.at()) } " " code { (f.id) } }))
+                (finding(class, &f.word.to_uppercase(), html! { (sentence(f.text)) ". " b { (f.at()) } " " code { (f.id) } }))
             }
         }
     };

@@ -58,7 +58,8 @@ struct Column {
 
 /// A row for each point: its place, robust R@1 and the scores with their intervals, the threshold with its
 /// error rates, and the step size if points differ in it; `None` if there is nothing of these. A number that
-/// is invalid or unreliable says so.
+/// is invalid or unreliable says so. For searches for the smallest perturbations their median takes the place
+/// of robust R@1, which says nothing at the largest ε that was searched.
 pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
     let within = |p: &SweepPoint, row: Row| {
         let cell = match row.spread().filter(|_| row.state == State::Measured) {
@@ -79,7 +80,7 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
     let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
     let robust = Column {
         name: budget.map_or("robust R@1".into(), |budget| format!("robust R@1 at {budget}")),
-        cell: Box::new(move |p| Some(within(p, robust(p)?))),
+        cell: Box::new(move |p| Some(within(p, robust(p).filter(|_| p.smallest.is_none())?))),
     };
     let threshold = decided("threshold", |found| bracketed(found.threshold, found.threshold_interval, 4));
     let far = decided("clean FAR, %", |found| bracketed(found.far, found.far_interval, 3));
@@ -87,7 +88,9 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
     let alpha = Column { name: "α".into(), cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };
     let (ars, ers) = (column("ARS", ScoreName::Ars), column("ERS", ScoreName::Ers));
     let strong = column("ARS, strong", ScoreName::ArsStrong);
-    let columns = vec![robust, ars, ers, strong, threshold, far, tar];
+    let smallest =
+        Column { name: "smallest ε, median".into(), cell: Box::new(|p| p.smallest.as_ref().map(median)) };
+    let columns = vec![smallest, robust, ars, ers, strong, threshold, far, tar];
     grid(sweep, columns.into_iter().chain(alphas(sweep).then_some(alpha)).collect())
 }
 
@@ -105,17 +108,15 @@ fn marked<'p>(cell: String, points: impl IntoIterator<Item = &'p SweepPoint>, of
     }
 }
 
-/// A row for each point: its place, each term after the attack, and the median of the smallest perturbations
-/// if the suite looks for them; `None` if there is nothing of these. Robust R@1 is among the scores.
+/// A row for each point: its place, and each term after the attack; `None` if there is none. Robust R@1 is
+/// among the scores.
 pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
     let terms = terms(sweep).into_iter().filter(|term| **term != R1);
     let terms = terms.map(|term| Column {
         name: term.name.into(),
         cell: Box::new(move |p| Some(after(p, term)?.number())),
     });
-    let smallest =
-        Column { name: "smallest ε, median".into(), cell: Box::new(|p| p.smallest.as_ref().map(median)) };
-    grid(sweep, terms.chain([smallest]).collect())
+    grid(sweep, terms.collect())
 }
 
 /// How a number is read off a point; `None` if the point doesn't have it.
@@ -172,7 +173,11 @@ pub(super) fn over_seeds(sweep: &Sweep) -> Option<Grid> {
         return None;
     }
     let mut numbers = vec![
-        Number { name: "robust R@1", quantity: ROBUST, row: Box::new(robust) },
+        Number {
+            name: "robust R@1",
+            quantity: ROBUST,
+            row: Box::new(|p| robust(p).filter(|_| p.smallest.is_none())),
+        },
         Number::score("ARS", ScoreName::Ars),
         Number::score("ERS", ScoreName::Ers),
         Number::score("ARS, strong", ScoreName::ArsStrong),
@@ -297,6 +302,8 @@ fn attacked_strongly(sweep: &Sweep) -> Option<String> {
 pub(super) struct SweepFinding<'s> {
     pub id: &'s str,
     pub severity: Severity,
+    /// "note", "warning", "error" or "not checked".
+    pub word: &'static str,
     pub text: &'s str,
     /// The points in words: "all points", or their places.
     pub places: Vec<String>,
@@ -315,13 +322,15 @@ pub(super) fn findings(sweep: &Sweep) -> Vec<SweepFinding<'_>> {
     for point in &sweep.points {
         for w in &point.warnings {
             let place = place(sweep, point);
-            let same = |f: &&mut SweepFinding| f.id == w.id && f.text == w.text && f.severity == w.severity;
+            let word = w.word();
+            let same = |f: &&mut SweepFinding| f.id == w.id && f.text == w.text && f.word == word;
             if let Some(known) = found.iter_mut().find(same) {
                 known.places.push(place);
                 continue;
             }
             let after = found.iter().rposition(|f| f.id == w.id).map_or(found.len(), |last| last + 1);
-            let one = SweepFinding { id: &w.id, severity: w.severity, text: &w.text, places: vec![place] };
+            let severity = w.severity;
+            let one = SweepFinding { id: &w.id, severity, word, text: &w.text, places: vec![place] };
             found.insert(after, one);
         }
     }

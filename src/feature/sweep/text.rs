@@ -62,7 +62,7 @@ fn findings(sweep: &Sweep) -> String {
             others => format!(". Also at {}, with other numbers", others.join(", ")),
         };
         let at = if sweep.points.len() > 1 { format!(" at {}", first.at()) } else { String::new() };
-        let text = format!("{} [{}]{at}: {}{also}", first.severity.word(), first.id, first.text);
+        let text = format!("{} [{}]{at}: {}{also}", first.word, first.id, first.text);
         out += &(terminal::wrap(&text) + "\n");
     }
     out

@@ -67,7 +67,7 @@ fn sentence(report: &Report, found: &Corruptions) -> String {
     let costly = found.rows.iter().any(|row| row.same_eps.is_some());
     let as_costly = match report.smallest.as_ref().filter(|_| costly) {
         Some(smallest) => format!(
-            "; beside each, the smallest ε ({}) at which {} lowers R@1 as much, an upper bound",
+            "; the table has beside each the smallest ε ({}) at which {} lowers R@1 as much, an upper bound",
             smallest.norm, smallest.attack
         ),
         None => String::new(),

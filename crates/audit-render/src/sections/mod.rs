@@ -39,7 +39,10 @@ pub struct Section {
 /// Every section, in its order.
 pub static SECTIONS: [Section; 6] = [
     below_attacks(attacked_retrieval),
-    below_attacks(|report, _| sentences(report.smallest.iter().map(smallest).collect())),
+    Section {
+        brief: true,
+        ..below_attacks(|report, _| sentences(report.smallest.iter().map(smallest).collect()))
+    },
     corruption::SECTION,
     below_attacks(|report, _| sentences(crafted(report))),
     below_attacks(weakest_parts),

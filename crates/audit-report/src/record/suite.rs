@@ -147,15 +147,15 @@ impl SuiteRecord {
     pub fn caveat(&self) -> Option<String> {
         if let Some(surrogate) = &self.surrogate {
             return Some(format!(
-                "Transfer: the attacks were made on {} and only measured on this model. These are no white-box scores, which \
-                 would be lower",
+                "Transfer: the attacks were made on {} and only measured on this model. Their scores are no white-box scores, \
+                 which would be lower",
                 surrogate.path
             ));
         }
         self.forward_passes.map(|passes| {
             format!(
-                "Black box: the attacks saw no gradient, and {passes} forward passes for each query and attack. These are no \
-                 white-box scores, which would be lower"
+                "Black box: the attacks saw no gradient, and {passes} forward passes for each query and attack. Their scores are \
+                 no white-box scores, which would be lower"
             )
         })
     }
