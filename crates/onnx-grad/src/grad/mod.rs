@@ -187,7 +187,7 @@ pub fn differentiate(
             name
         })
         .collect();
-    Ok(finish(graph, types, tape, cotangents, gradients, wrt, slopes))
+    Ok(finish(graph, tape, cotangents, gradients, wrt, slopes))
 }
 
 /// Value → the contributions to its gradient.
@@ -288,30 +288,21 @@ impl SlopeNotes {
     }
 }
 
+/// Both graphs, of the nodes on the tape.
 fn finish(
     graph: &Graph,
-    types: &Types,
     tape: tape::Tape,
     cotangents: Vec<String>,
     gradients: Vec<String>,
     wrt: &[&str],
     slopes: SlopeNotes,
 ) -> Differentiated {
+    let types = tape.types;
     let typed = |name: &str, like: &str| {
         let (dtype, shape) = &types[like];
         Value::new(name, *dtype, shape)
     };
-    let mut forward = graph.clone();
-    let mut extra_types = Types::new();
-    for (index, slot, name, dtype, shape) in &tape.extra_outputs {
-        let outputs = &mut forward.nodes[*index].outputs;
-        if outputs.len() <= *slot {
-            outputs.resize(slot + 1, String::new());
-        }
-        outputs[*slot] = name.clone();
-        extra_types.insert(name.clone(), (*dtype, shape.clone()));
-    }
-
+    let (mut forward, extra_types) = with_extra_outputs(graph, &tape);
     let mut nodes = recomputed(graph, &tape.nodes);
     nodes.extend(tape.nodes);
     let mut backward = Graph::new(nodes, tape.constants);
@@ -323,20 +314,7 @@ fn finish(
     }
     backward.prune();
 
-    // Values that backward nodes read and no backward node makes come from the forward graph: as constants,
-    // which both graphs have, or as residuals.
-    let mut known: HashSet<&String> =
-        backward.nodes.iter().flat_map(|node| &node.outputs).chain(&cotangents).collect();
-    let read = backward.nodes.iter().flat_map(|node| &node.inputs).filter(|name| !name.is_empty());
-    let unmade = read.filter(|&name| !backward.constants.contains_key(name) && known.insert(name));
-    let mut residuals: Vec<String> = unmade.cloned().collect();
-    residuals.retain(|name| match graph.constants.get(name) {
-        Some(t) => {
-            backward.constants.insert(name.clone(), t.clone());
-            false
-        }
-        None => true,
-    });
+    let residuals = take_constants(graph, &mut backward, &cotangents);
     // A set, because there may be tens of thousands.
     let known: HashSet<String> =
         forward.outputs.iter().chain(&forward.inputs).map(|value| value.name.clone()).collect();
@@ -351,6 +329,39 @@ fn finish(
     let SlopeNotes { notes, mut softened } = slopes;
     softened.reverse();
     Differentiated { forward, backward, residuals, cotangents, gradients, notes, softened }
+}
+
+/// The graph with the outputs that rules add to its nodes, and their types.
+fn with_extra_outputs(graph: &Graph, tape: &tape::Tape) -> (Graph, Types) {
+    let mut forward = graph.clone();
+    let mut extra_types = Types::new();
+    for (index, slot, name, dtype, shape) in &tape.extra_outputs {
+        let outputs = &mut forward.nodes[*index].outputs;
+        if outputs.len() <= *slot {
+            outputs.resize(slot + 1, String::new());
+        }
+        outputs[*slot] = name.clone();
+        extra_types.insert(name.clone(), (*dtype, shape.clone()));
+    }
+    (forward, extra_types)
+}
+
+/// Values that backward nodes read and no backward node makes come from the forward graph: as constants,
+/// which `backward` gets too, or as residuals. Returns the residuals.
+fn take_constants(graph: &Graph, backward: &mut Graph, cotangents: &[String]) -> Vec<String> {
+    let mut known: HashSet<&String> =
+        backward.nodes.iter().flat_map(|node| &node.outputs).chain(cotangents).collect();
+    let read = backward.nodes.iter().flat_map(|node| &node.inputs).filter(|name| !name.is_empty());
+    let unmade = read.filter(|&name| !backward.constants.contains_key(name) && known.insert(name));
+    let mut residuals: Vec<String> = unmade.cloned().collect();
+    residuals.retain(|name| match graph.constants.get(name) {
+        Some(t) => {
+            backward.constants.insert(name.clone(), t.clone());
+            false
+        }
+        None => true,
+    });
+    residuals
 }
 
 /// The nodes of `graph` that make values which `backward` reads and which depend on constants only, such as
