@@ -79,6 +79,12 @@ fn plan_of(member: &Member, plan: &Plan, effort: usize) -> Plan {
     Plan { search: member.search, steps, restarts: 0, alpha, ..plan.clone() }
 }
 
+/// The stream of random choices of a member's run. It depends on these two, and on no other trial.
+fn stream_of(member: &Member, number: usize) -> u64 {
+    let kind = member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
+    (kind + number as u64) & 0xFFFF_FFFF
+}
+
 /// An image whose perturbation is stretched to the radius of the ball.
 fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
     let size = (bound.ball.size)(x, bound.centre);
@@ -186,10 +192,7 @@ impl Chunk<'_> {
         let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
         let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
         let plan = plan_of(member, plan, effort);
-        // Streams of random choices depend on the member and on the run's number, and on no other trial.
-        let kind =
-            member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
-        let stream = |i: usize| (kind + runs[i].number as u64) & 0xFFFF_FFFF;
+        let stream = |i: usize| stream_of(member, runs[i].number);
         let mut results = Results::default();
         let mut ended = ControlFlow::Continue(());
         let before = Passes { left: self.passes.left + later, ..self.passes };

@@ -33,15 +33,18 @@ pub(super) struct Worker<'w, 'a, 's> {
     /// The run in each slot.
     pub active: Vec<Option<Run<'a>>>,
     /// Runs that have not begun, with their clean images.
-    ready: VecDeque<([usize; 2], Result<Vec<CleanImage>>)>,
+    ready: VecDeque<Ready>,
 }
+
+/// A run, by its job and its start, and the clean images of its trials.
+type Ready = ([usize; 2], Result<Vec<CleanImage>>);
 
 impl Task<'_> {
     /// Loads the clean images of a run.
-    fn fetch(&self, job: usize, pixels: usize) -> Result<Vec<CleanImage>> {
+    fn fetch(&self, run: [usize; 2], pixels: usize) -> Ready {
         let Task { context, images, trials, jobs, .. } = *self;
         let load = |&trial: &usize| load(&context.gallery, images, trials[trial].query, pixels);
-        jobs[job].iter().map(load).collect()
+        (run, jobs[run[0]].iter().map(load).collect())
     }
 }
 
@@ -125,7 +128,7 @@ impl<'w, 'a, 's> Worker<'w, 'a, 's> {
     /// Takes up to `count` runs from the common list, and loads their clean images.
     fn fetch(&mut self, count: usize) {
         let (task, shared, pixels) = (self.task, self.shared, self.model.pixels());
-        let fetch = |run: [usize; 2]| (run, task.fetch(run[0], pixels));
+        let fetch = |run| task.fetch(run, pixels);
         let wanted: Vec<_> = std::iter::from_fn(|| locked(shared).next()).take(count).collect();
         match self.alone {
             true => self.ready.par_extend(wanted.into_par_iter().map(fetch)),
@@ -174,7 +177,7 @@ impl<'w, 'a, 's> Worker<'w, 'a, 's> {
         // its own worker.
         let some = count.div_ceil(task.plan.steps).min(count.saturating_sub(ready.len()));
         let next = || locked(shared).next();
-        let fetch = |run: [usize; 2]| (run, task.fetch(run[0], pixels));
+        let fetch = |run| task.fetch(run, pixels);
         let ahead = || ready.extend(std::iter::from_fn(next).take(some).map(fetch));
         rayon::join(step, ahead).0
     }
