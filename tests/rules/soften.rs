@@ -252,6 +252,7 @@ fn all() -> Vec<Soft> {
         }
     };
     let mut all = vec![
+        one("Atan", |x| with_root(x, TANH_UNTIL, f64::atan), |x| x),
         one("Ceil", |x| x, |x| x),
         one("Erf", |x| with_root(x, TANH_UNTIL, erf), |x| x),
         one("Floor", |x| x, |x| x),
@@ -267,6 +268,7 @@ fn all() -> Vec<Soft> {
         one("Round", |x| x, |x| x),
         one("Sigmoid", |x| with_root(x, SIGMOID_UNTIL, |x| sigmoid(x) - 0.5), |x| x),
         one("Sign", |x| 2.0 * step(x), |x| x),
+        one("Softsign", |x| with_root(x, TANH_UNTIL, |x| x / (1.0 + x.abs())), |x| x),
         one("Tanh", |x| with_root(x, TANH_UNTIL, f64::tanh), |x| x),
         leaking("Shrink", |x| if x.abs() > 0.5 { x } else { 0.0 }),
         leaking("ThresholdedRelu", |x| if x > 1.0 { x } else { 0.0 }),
@@ -279,6 +281,7 @@ fn all() -> Vec<Soft> {
         logic("Not", |p, _| 1.0 - p),
         two("Max", 1.0),
         two("Min", -1.0),
+        remainder(),
         xor(),
         where_(),
         cast(),
@@ -288,6 +291,21 @@ fn all() -> Vec<Soft> {
     all.extend(rectifiers());
     all.extend(clips());
     all
+}
+
+/// The remainder y of a/b follows b alone, with the slope y/b at these values.
+fn remainder() -> Soft {
+    let slope = |k: usize| {
+        let (a, b) = ([0.4f32, -5.0, 900.0][k / 2], [0.43f32, -1.3][k % 2]);
+        f64::from(a % b) / f64::from(b)
+    };
+    let f = move |x: &[Vec<f64>]| (0..6).map(|k| slope(k) * x[1][k % 2]).collect::<Vec<_>>();
+    Soft {
+        op: "Mod",
+        case: pairs(vec![Node::new("Mod", &["a", "b"], "y").with("fmod", 1)]),
+        softened: Box::new(f),
+        straight: Box::new(f),
+    }
 }
 
 /// a ⊻ b = a + b − 2ab, each slope with the other value unchanged: of a > 0.1 and b < 0.2.
@@ -489,6 +507,16 @@ fn rounding_passes_as_asked() {
         (g.notes.first().map(|note| note.straight_through), g.softened.len())
     });
     assert_eq!(said, [(Some(false), 0), (Some(true), 0), (None, 1), (None, 1)]);
+}
+
+/// x − (x mod 1/4) rounds down. Its exact gradient is 0, with no flat operator in it.
+#[test]
+fn a_value_minus_its_remainder_passes_like_rounding() {
+    common::load_runtime();
+    let nodes =
+        [Node::new("Mod", &["x", "quarter"], "rest").with("fmod", 1), Node::new("Sub", &["x", "rest"], "y")];
+    let at = |pass| slope(&nodes, &[("quarter", number(0.25))], pass, &[0.2, 1.7, -3.1], [1.0, 2.0, -1.0]);
+    assert_eq!(PASSES.map(|pass| at(pass)[1]), [0.0, 0.0, 2.0, 2.0]);
 }
 
 /// A note and no error: without softening, the gradient also bypasses these nodes.

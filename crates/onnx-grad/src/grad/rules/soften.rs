@@ -20,7 +20,8 @@ use crate::grad::Cx;
 const LEAN: f32 = 0.01;
 /// Maximum |x| at which the softened sigmoid has the sigmoid's own slope.
 pub(crate) const SIGMOID_UNTIL: f32 = 2.0;
-/// Maximum |x| at which the softened hyperbolic tangent and error function have their own slopes.
+/// Maximum |x| at which the softened hyperbolic tangent, error function, arc tangent and softsign have their
+/// own slopes.
 pub(crate) const TANH_UNTIL: f32 = 1.0;
 /// Maximum |a − b| at which a comparison is a line; beyond, its slope falls.
 const LINE_UNTIL: f32 = 0.1;
@@ -67,6 +68,28 @@ pub(super) fn erf(cx: &Cx) -> Done {
         let e = cx.op("Exp", &[&cx.neg(&cx.square(v))]);
         cx.scale(&e, std::f32::consts::FRAC_2_SQRT_PI)
     })
+}
+
+/// 1/(1 + x²).
+pub(super) fn atan(cx: &Cx) -> Done {
+    tailed(cx, TANH_UNTIL, |v| cx.op("Reciprocal", &[&cx.add(&cx.square(v), &cx.scalar(1.0))]))
+}
+
+/// 1/(1 + |x|)².
+pub(super) fn softsign(cx: &Cx) -> Done {
+    tailed(cx, TANH_UNTIL, |v| {
+        let root = cx.add(&cx.op("Abs", &[v]), &cx.scalar(1.0));
+        cx.op("Reciprocal", &[&cx.square(&root)])
+    })
+}
+
+/// a − b·⌊a/b⌋ with the slope of a line for the floor: 0 for a, and y/b for b. So a value minus its
+/// remainder, which is rounding in other words, has the slope that rounding has.
+pub(super) fn remainder(cx: &Cx) -> Done {
+    if cx.wants(1) {
+        cx.give(1, cx.div(&cx.mul(&cx.gy(), &result(cx)), &cx.x_as_float(1)));
+    }
+    cx.give_first(cx.scale(&cx.gy(), 0.0))
 }
 
 /// α inside; outside α/√(1 + d), d the distance of αx + β from [0, 1].
