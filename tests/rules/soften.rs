@@ -6,12 +6,13 @@ use crate::{common, passed};
 use audit::model::runtime;
 use onnx_grad::{Differentiated, Pass, Processor, Unsupported, differentiate, operators};
 
-/// The values of LEAN, SIGMOID_UNTIL, TANH_UNTIL, LINE_UNTIL and SPREAD in `rules/soften.rs`.
+/// The values of LEAN, SIGMOID_UNTIL, TANH_UNTIL, LINE_UNTIL, SPREAD and HARD_SPREAD in `rules/soften.rs`.
 const LEAN: f64 = 0.01;
 const SIGMOID_UNTIL: f64 = 2.0;
 const TANH_UNTIL: f64 = 1.0;
 const LINE_UNTIL: f64 = 0.1;
 const SPREAD: f64 = 2.0;
+const HARD_SPREAD: f64 = 8.0;
 
 /// Points on both sides of every kink, some far out, and none within 0.01 of one.
 const POINTS: [f32; 14] =
@@ -143,7 +144,7 @@ fn logic(op: &'static str, f: fn(f64, f64) -> f64) -> Soft {
 }
 
 fn rows() -> [f32; 10] {
-    [300.0, -20.0, 55.0, 290.0, 4.0, 0.3, -0.2, 0.1, 0.7, 0.0]
+    [300.0, -20.0, 55.0, 290.0, 4.0, 0.68, -0.2, 0.1, 0.7, 0.0]
 }
 
 /// softmax along rows of 5, of values over a temperature for each row.
@@ -157,15 +158,19 @@ fn softmax(x: &[f64], temperatures: [f64; 2]) -> Vec<f64> {
     x.chunks(5).zip(temperatures).flat_map(row).collect()
 }
 
-/// Softmax's temperatures at [`rows`]: the first row is spread by more than SPREAD, the second one isn't.
-fn temperatures() -> [f64; 2] {
+/// Mean distances from their mean of each row of [`rows`].
+fn spreads() -> [f64; 2] {
     let of = |row: &[f32]| {
         let mean = row.iter().map(|v| f64::from(*v)).sum::<f64>() / 5.0;
-        let spread = row.iter().map(|v| (f64::from(*v) - mean).abs()).sum::<f64>() / 5.0;
-        (spread / SPREAD).max(1.0)
+        row.iter().map(|v| (f64::from(*v) - mean).abs()).sum::<f64>() / 5.0
     };
     let rows = rows();
-    let found = [of(&rows[..5]), of(&rows[5..])];
+    [of(&rows[..5]), of(&rows[5..])]
+}
+
+/// Softmax's temperatures at [`rows`]: the first row is spread by more than SPREAD, the second one isn't.
+fn temperatures() -> [f64; 2] {
+    let found = spreads().map(|spread| (spread / SPREAD).max(1.0));
     assert!(found[0] > 50.0 && found[1] == 1.0);
     found
 }
@@ -176,7 +181,7 @@ fn along_rows(op: &'static str, softened: Function, straight: Function) -> Soft 
 }
 
 fn soft_maxima() -> Vec<Soft> {
-    let softened = || Box::new(move |x: &[Vec<f64>]| softmax(&x[0], temperatures())) as Function;
+    let softened = |t: [f64; 2]| Box::new(move |x: &[Vec<f64>]| softmax(&x[0], t)) as Function;
     let log = |t: [f64; 2]| {
         move |x: &[Vec<f64>]| {
             let scaled = softmax(&x[0], t);
@@ -194,8 +199,8 @@ fn soft_maxima() -> Vec<Soft> {
         }) as Function
     };
     vec![
-        along_rows("Softmax", softened(), centred(0.2)),
-        along_rows("Hardmax", softened(), centred(0.2)),
+        along_rows("Softmax", softened(temperatures()), centred(0.2)),
+        along_rows("Hardmax", softened(spreads().map(|spread| spread / HARD_SPREAD)), centred(0.2)),
         along_rows("LogSoftmax", Box::new(log(temperatures())), centred(1.0)),
     ]
 }
@@ -252,6 +257,7 @@ fn all() -> Vec<Soft> {
         }
     };
     let mut all = vec![
+        one("Atan", |x| with_root(x, TANH_UNTIL, f64::atan), |x| x),
         one("Ceil", |x| x, |x| x),
         one("Erf", |x| with_root(x, TANH_UNTIL, erf), |x| x),
         one("Floor", |x| x, |x| x),
@@ -267,6 +273,7 @@ fn all() -> Vec<Soft> {
         one("Round", |x| x, |x| x),
         one("Sigmoid", |x| with_root(x, SIGMOID_UNTIL, |x| sigmoid(x) - 0.5), |x| x),
         one("Sign", |x| 2.0 * step(x), |x| x),
+        one("Softsign", |x| with_root(x, TANH_UNTIL, |x| x / (1.0 + x.abs())), |x| x),
         one("Tanh", |x| with_root(x, TANH_UNTIL, f64::tanh), |x| x),
         leaking("Shrink", |x| if x.abs() > 0.5 { x } else { 0.0 }),
         leaking("ThresholdedRelu", |x| if x > 1.0 { x } else { 0.0 }),
@@ -279,6 +286,7 @@ fn all() -> Vec<Soft> {
         logic("Not", |p, _| 1.0 - p),
         two("Max", 1.0),
         two("Min", -1.0),
+        remainder(),
         xor(),
         where_(),
         cast(),
@@ -288,6 +296,21 @@ fn all() -> Vec<Soft> {
     all.extend(rectifiers());
     all.extend(clips());
     all
+}
+
+/// The remainder y of a/b follows b alone, with the slope y/b at these values.
+fn remainder() -> Soft {
+    let slope = |k: usize| {
+        let (a, b) = ([0.4f32, -5.0, 900.0][k / 2], [0.43f32, -1.3][k % 2]);
+        f64::from(a % b) / f64::from(b)
+    };
+    let f = move |x: &[Vec<f64>]| (0..6).map(|k| slope(k) * x[1][k % 2]).collect::<Vec<_>>();
+    Soft {
+        op: "Mod",
+        case: pairs(vec![Node::new("Mod", &["a", "b"], "y").with("fmod", 1)]),
+        softened: Box::new(f),
+        straight: Box::new(f),
+    }
 }
 
 /// a ⊻ b = a + b − 2ab, each slope with the other value unchanged: of a > 0.1 and b < 0.2.
@@ -489,6 +512,42 @@ fn rounding_passes_as_asked() {
         (g.notes.first().map(|note| note.straight_through), g.softened.len())
     });
     assert_eq!(said, [(Some(false), 0), (Some(true), 0), (None, 1), (None, 1)]);
+}
+
+/// x − (x mod 1/4) rounds down. Its exact gradient is 0, with no flat operator in it.
+#[test]
+fn a_value_minus_its_remainder_passes_like_rounding() {
+    common::load_runtime();
+    let nodes =
+        [Node::new("Mod", &["x", "quarter"], "rest").with("fmod", 1), Node::new("Sub", &["x", "rest"], "y")];
+    let at = |pass| slope(&nodes, &[("quarter", number(0.25))], pass, &[0.2, 1.7, -3.1], [1.0, 2.0, -1.0]);
+    assert_eq!(PASSES.map(|pass| at(pass)[1]), [0.0, 0.0, 2.0, 2.0]);
+}
+
+/// A vector quantiser: the row of a table at the smallest of three distances. Its position has no slope in
+/// any pass; the same row as a product has one.
+#[test]
+fn a_chosen_row_has_a_softened_slope_as_a_product() {
+    common::load_runtime();
+    let nodes = vec![
+        Node::new("ArgMin", &["x"], "at").with("axis", -1i64).with("keepdims", 0i64),
+        Node::new("Gather", &["table", "at"], "y"),
+    ];
+    let table = Tensor::f32(&[3, 2], &[1.0, 2.0, 3.0, 5.0, 7.0, 11.0]);
+    let mut graph = Graph::new(nodes, [("table".to_string(), table)].into());
+    graph.inputs.push(Value::new("x", DType::F32, &[2, 3]));
+    graph.outputs.push(Value::new("y", DType::F32, &[2, 2]));
+    let mut types = runtime::infer(&graph).unwrap();
+    let passed = |graph: &Graph, types: &onnx_grad::Types| {
+        differentiate(graph, types, &["x"], Pass::Softened, Processor::Cpu)
+    };
+    assert!(passed(&graph, &types).unwrap_err().disconnected);
+    graph.write_choices_as_products(&mut types);
+    assert_eq!(passed(&graph, &types).unwrap().softened, [r#"Hardmax "choice/1""#]);
+    let mut session = runtime::Session::new(&graph, common::CPU, runtime::Optimise::All).unwrap();
+    let x = [0.3f32, 0.1, 0.2, 4.0, 9.0, 1.0];
+    let y = session.run(&[("x", runtime::Input::Host(&[2, 3], &x))], &["y"]).unwrap();
+    assert_eq!(y[0].floats().unwrap().1, [3.0, 5.0, 7.0, 11.0]);
 }
 
 /// A note and no error: without softening, the gradient also bypasses these nodes.

@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 pub mod batch;
+mod choices;
 mod error;
 mod grad;
 pub mod graph;

@@ -157,7 +157,7 @@ const WITHOUT: &[Rule] = &[
     flat("Floor").leaning(pass_through),
     logical(flat("Greater"), soften::greater, soften::greater_line),
     logical(flat("GreaterOrEqual"), soften::greater, soften::greater_line),
-    flat("Hardmax").softer(soften::softmax, soften::softmax_line),
+    flat("Hardmax").softer(soften::hardmax, soften::softmax_line),
     logical(flat("Less"), soften::less, soften::less_line),
     logical(flat("LessOrEqual"), soften::less, soften::less_line),
     flat("NonZero"),
