@@ -309,7 +309,8 @@ fn last(cx: &Cx, op: &str, gather: &str, attrs: &[(&str, Attr)]) -> String {
     let (index, own) = (cx.reshape(&cx.x(1), &[rows, depth]), numbers(&[rows], 0));
     let written = cx.op(op, &[&nothing(&x[..depth as usize]), &index, &own]);
     let kept = cx.equal(&cx.op(gather, &[&written, &index]), &own);
-    let slices = [&of[..of.len() - 1], &vec![1; x.len() - depth as usize]].concat();
+    let mut slices = of[..of.len() - 1].to_vec();
+    slices.resize(updates.len(), 1);
     cx.reshape(&kept, &slices)
 }
 
