@@ -317,6 +317,37 @@ fn pieces_of_a_value_are_joined() {
     assert_eq!(gradient, [row(&x[..5], &ct[..5]), row(&x[5..], &ct[5..])].concat());
 }
 
+/// Values x² written one after the other: what is written over has no gradient. The expected numbers are those
+/// of PyTorch, for a list of scalars of which each assignment replaces one.
+#[test]
+fn what_a_scatter_writes_over_has_no_gradient() {
+    common::load_runtime();
+    let (x, ct) = ([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 10.0, 100.0, 1000.0, 10000.0]);
+    let (y_expected, expected) = ([25.0, 16.0, 9.0, 0.0, 0.0], [0.0, 0.0, 600.0, 80.0, 10.0]);
+    let (at, zeros) = ([2, 0, -3, 1, 0], Tensor::f32(&[5], &[0.0; 5]));
+    for (op, shape) in [("ScatterElements", vec![5]), ("ScatterND", vec![5, 1])] {
+        for computed in [false, true] {
+            let given = if computed { "given" } else { "at" };
+            let mut nodes =
+                vec![Node::new("Mul", &["x", "x"], "u"), Node::new(op, &["zeros", "at", "u"], "y")];
+            if computed {
+                nodes.insert(0, Node::new("Identity", &["given"], "at"));
+            }
+            let constants = [(given, Tensor::i64(&shape, &at)), ("zeros", zeros.clone())];
+            let (y, gradient, _) = gradient(nodes, &constants, &[5], &x, &ct);
+            assert_eq!(y, y_expected, "{op}");
+            assert_eq!(gradient, expected, "{op}, positions computed: {computed}");
+        }
+    }
+
+    // Positions that are constant and differ cost nothing.
+    let nodes =
+        vec![Node::new("Mul", &["x", "x"], "u"), Node::new("ScatterElements", &["zeros", "at", "u"], "y")];
+    let constants = [("at", Tensor::i64(&[5], &[2, 0, -1, 1, 3])), ("zeros", zeros)];
+    let (_, _, g) = gradient(nodes, &constants, &[5], &x, &ct);
+    assert!(!g.backward.nodes.iter().any(|node| node.op == "CumSum"));
+}
+
 /// Otherwise part of a gradient would be missing without a message.
 #[test]
 fn what_no_rule_covers_is_refused() {

@@ -125,6 +125,12 @@ fn recurrent(op: &'static str, gates: i64) -> impl Fn(&mut Rng) -> Case {
     }
 }
 
+/// The body of a loop whose nodes have names, as torch.onnx.export gives them to scripted modules.
+fn body_of(mut nodes: Vec<Node>) -> Graph {
+    nodes.iter_mut().for_each(|node| node.name.clone_from(&node.op));
+    Graph::new(nodes, Default::default())
+}
+
 fn value(name: &str, dtype: DType) -> Value {
     Value { name: name.into(), dtype, shape: None }
 }
@@ -142,7 +148,7 @@ fn repeat(r: &mut Rng) -> Case {
         if r.bool() { Node::new("Identity", &["go"], "on") } else { Node::new("Less", &["k", "last"], "on") },
     ];
     let last = Tensor::i64(&[], &[r.int(0, 3)]);
-    let mut body = Graph::new(nodes, Default::default());
+    let mut body = body_of(nodes);
     body.inputs = vec![
         Value::new("k", DType::I64, &[]),
         Value::new("go", DType::Bool, &[]),
@@ -169,7 +175,7 @@ fn scan(r: &mut Rng) -> Case {
         Node::new("Add", &["bounded", "s"], "next"),
         Node::new("Identity", &["next"], "shown"),
     ];
-    let mut body = Graph::new(nodes, Default::default());
+    let mut body = body_of(nodes);
     body.inputs = vec![Value::new("s", DType::F32, &shape), Value::new("step", DType::F32, &shape)];
     body.outputs = vec![Value::new("next", DType::F32, &shape), Value::new("shown", DType::F32, &shape)];
     let axis = r.int(-3, 2);

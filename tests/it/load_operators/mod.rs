@@ -15,6 +15,7 @@ use crate::common::says;
 use audit::model::runtime;
 use case::*;
 use definitions::DEFINED;
+use onnx_grad::Graph;
 use onnx_grad::operators::{self, Class};
 
 const CASES: u64 = 24;
@@ -140,6 +141,35 @@ fn what_is_not_covered_is_refused_by_name() {
     ];
     let refused = |case: Case| decode(&case.input(r, "x", &[1, 2, 3, 4]).graph).unwrap_err().to_string();
     insta::assert_snapshot!(cases.map(refused).join("\n\n"));
+}
+
+/// ONNX Runtime refuses a graph that it fused before, as a file that it saved was, if there is more to fuse.
+#[test]
+fn a_graph_that_was_fused_before_is_fused_again() {
+    crate::common::load_runtime();
+    let r = &mut Rng::new(3);
+    let layer = |x: &str, product: &str, y: &str| {
+        [Node::new("MatMul", &[x, "w"], product), Node::new("Add", &[product, "b"], y)]
+    };
+    let mut case = case("", "Relu", &["x"], &["y"]).opset(21).input(r, "x", &[2, 3, 4]);
+    case.graph.nodes = layer("x", "p", "y").to_vec();
+    let case = case.weights(r, "w", &[4, 4]).weights(r, "b", &[4]);
+    let mut twice = runtime::specialise(&case.graph).unwrap();
+    let fused = |graph: &Graph| graph.nodes.iter().filter(|node| node.op == "Gemm").count();
+    assert_eq!(fused(&twice), 1, "ONNX Runtime no longer fuses: {:?}", twice.nodes);
+    twice.rename("y", "x2");
+    twice.nodes.extend(layer("x2", "p2", "y"));
+    twice.outputs[0].name = "y".into();
+    // The names of the weights may have changed.
+    twice.constants.extend(case.graph.constants.clone());
+    let twice = runtime::specialise(&twice).unwrap();
+    assert_eq!(fused(&twice), 2);
+    // As a file that was saved by ONNX Runtime has it.
+    let mut saved = case;
+    saved.graph.nodes = layer("x", "p", "q").to_vec();
+    saved.graph.nodes.push(Node::new("Reshape", &["q", "gemm_input_shape"], "y"));
+    let saved = saved.constant("gemm_input_shape", Tensor::ints(&[-1, 4]));
+    assert_eq!(fused(&runtime::specialise(&saved.graph).unwrap()), 1);
 }
 
 /// Keys and values of an earlier run, heads in front: their layout is known once shapes are.

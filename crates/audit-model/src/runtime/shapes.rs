@@ -37,11 +37,25 @@ pub fn optimised(graph: &Graph) -> Result<Graph> {
     rewritten(graph, b.with_config_entry("session.use_env_allocators", "0").map_err(fault_of_setting)?)
 }
 
+/// Constants that ONNX Runtime adds if it fuses a MatMul and an Add. It refuses a graph that has a constant of
+/// this name already (1.31), as its own result and a file that it saved have.
+const FUSED: [&str; 2] = ["gemm_input_shape", "gemm_output_shape"];
+
+fn rename_fused(graph: &mut Graph) {
+    for name in FUSED {
+        if graph.constants.contains_key(name) {
+            graph.rename(name, &format!("audit/{name}"));
+        }
+    }
+}
+
 /// The graph as ONNX Runtime rewrites it, in a session that never runs.
 fn rewritten(graph: &Graph, b: SessionBuilder) -> Result<Graph> {
+    let mut graph = graph.clone();
+    rename_fused(&mut graph);
     let (committed, [model, weights]) = handover::receive(|[model, weights]| {
-        let b = writing(b, model, weights, sizes::most_folded(graph)).map_err(fault_of_setting)?;
-        Session::commit(graph, Provider::Cpu, b).map(drop)
+        let b = writing(b, model, weights, sizes::most_folded(&graph)).map_err(fault_of_setting)?;
+        Session::commit(&graph, Provider::Cpu, b).map(drop)
     })?;
     committed?;
     let path = Path::new("the optimised graph");
@@ -52,6 +66,7 @@ fn rewritten(graph: &Graph, b: SessionBuilder) -> Result<Graph> {
     rewritten.opsets.retain(|domain, _| used.contains(domain));
     rewritten.precision = graph.precision;
     rewritten.prune();
+    rename_fused(&mut rewritten);
     Ok(rewritten)
 }
 

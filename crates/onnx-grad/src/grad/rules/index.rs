@@ -10,6 +10,7 @@ use super::{
 };
 use crate::grad::Cx;
 use crate::{Attr, DType, Tensor};
+use std::collections::HashSet;
 
 pub(super) const RULES: &[Rule] = &[
     exact("Compress", compress).but("a condition computed in the graph"),
@@ -233,7 +234,8 @@ fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
             let nothing = cx.zeros(cx.x_shape(2));
             cx.give(0, cx.op_with(op, &[&gy, &index, &nothing], attrs));
             if cx.wants(2) {
-                cx.give(2, gathered(&gy));
+                let picked = gathered(&gy);
+                cx.give(2, if once(cx) { picked } else { cx.mul(&picked, &last(cx, op, gather, attrs)) });
             }
         }
         "add" => {
@@ -265,6 +267,51 @@ fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
         other => return Err(format!("reduction={other} is not known")),
     }
     Ok(())
+}
+
+/// Whether the positions of a scatter are constant, and none occurs twice.
+fn once(cx: &Cx) -> bool {
+    let Some(index) = cx.const_tensor(1).and_then(Tensor::to_i64s) else { return false };
+    let (x, of) = (cx.x_shape(0), cx.x_shape(1));
+    let mut seen = HashSet::new();
+    if cx.node.op == "ScatterND" {
+        let depth = of[of.len() - 1] as usize;
+        let from_start = |(&i, &size): (&i64, &i64)| if i < 0 { i + size } else { i };
+        let mut rows = index.chunks(depth.max(1));
+        return rows.all(|row| seen.insert(row.iter().zip(x).map(from_start).collect::<Vec<_>>()));
+    }
+    let at = axis_of(cx, 0);
+    let inner: i64 = of[at + 1..].iter().product();
+    // The place of a value in the updates, without its axis, and its position along the axis.
+    (0..).zip(index).all(|(k, i)| {
+        let i = if i < 0 { i + x[at] } else { i };
+        seen.insert(vec![k / (inner * of[at]), k % inner, i])
+    })
+}
+
+/// For each update of a scatter: 1 if it is the last one at its position, else 0. ONNX leaves open which of
+/// several updates remains; in ONNX Runtime it is the last. torch.onnx.export writes such scatters for
+/// index_add, and for index_put with repeated positions.
+fn last(cx: &Cx, op: &str, gather: &str, attrs: &[(&str, Attr)]) -> String {
+    let (x, of, updates) = (cx.x_shape(0), cx.x_shape(1), cx.x_shape(2));
+    let numbers = |shape: &[i64], axis: i64| {
+        let ones = cx.expand(&cx.constant(Tensor::i64(&[], &[1])), shape);
+        cx.op("CumSum", &[&ones, &cx.constant(Tensor::i64(&[], &[axis]))])
+    };
+    let nothing = |shape: &[i64]| cx.expand(&cx.constant(Tensor::i64(&[], &[0])), shape);
+    if op == "ScatterElements" {
+        let own = numbers(updates, axis_of(cx, 0) as i64);
+        let written = cx.op_with(op, &[&nothing(x), &cx.x(1), &own], attrs);
+        return cx.equal(&cx.op_with(gather, &[&written, &cx.x(1)], attrs), &own);
+    }
+    let depth = of[of.len() - 1];
+    let rows: i64 = of[..of.len() - 1].iter().product();
+    let (index, own) = (cx.reshape(&cx.x(1), &[rows, depth]), numbers(&[rows], 0));
+    let written = cx.op(op, &[&nothing(&x[..depth as usize]), &index, &own]);
+    let kept = cx.equal(&cx.op(gather, &[&written, &index]), &own);
+    let mut slices = of[..of.len() - 1].to_vec();
+    slices.resize(updates.len(), 1);
+    cx.reshape(&kept, &slices)
 }
 
 /// For each update of a scatter that multiplies: the product of all other factors at its position.

@@ -51,6 +51,10 @@ impl Rewrite<'_> {
         }
         for node in &body.nodes {
             let mut node = node.clone();
+            // Names must differ, unless they are empty.
+            if !node.name.is_empty() {
+                node.name = format!("{prefix}/{}", node.name);
+            }
             rename_all(&mut node, &rename);
             self.nodes.push(node);
         }
