@@ -417,7 +417,7 @@ fn what_cannot_be_decided_is_refused() {
     let line = "audit plain.onnx --data pairs.csv --suite faces --threshold cosine=0.5 --max-queries 2";
     let page = rendered(&Report { command: Some(line.into()), ..stated }, "html");
     let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
-    says(&page, &["pairs-of-one-kind", "the list has no impostor pairs", "a list of pairs"]);
+    says(&page, &["pairs-of-one-kind", "The list has no impostor pairs", "a list of pairs"]);
     assert!(!page.contains("--suite robust"), "{page}");
     let wrong = crate::common::run(&folder, words("model.onnx --suite faces --threshold 0.3")).ended(2);
     folder.note(&wrong.err);

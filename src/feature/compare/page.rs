@@ -78,7 +78,7 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
                 th { "Metric" }
                 th.plot { "worse ⟵ difference ⟶ better" }
                 @for head in ROW_HEADS { th.n { (head) } }
-                th {}
+                th { "result" }
             } }
             tbody {
                 @for row in rows {
