@@ -279,7 +279,7 @@ pub struct GateArgs {
     pub fail_over: Vec<String>,
     /// Fail (exit code 11) if a metric is worse than in the baseline by more than N, and by more than chance
     /// explains: ars=1.0 [default with a baseline: 1 point of robust_r1, ars, ers and benign.r1, 0.1 of
-    /// eps50; beside other metrics only benign.r1]
+    /// eps50 and median_eps; beside other metrics only benign.r1]
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub max_drop: Vec<String>,
     /// An earlier report, .json, to compare with; an audit repeats its trials

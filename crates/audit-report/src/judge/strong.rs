@@ -214,9 +214,11 @@ impl<'r> Contradictions<'r> {
         let hit = match quantity.needs {
             Needs::Term(term) => term.recall && self.terms().iter().any(|(of, _)| *of == term),
             Needs::Score(ScoreName::Ars | ScoreName::Ers) => !self.terms().is_empty(),
-            Needs::Score(ScoreName::ArsStrong) | Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => {
-                false
-            }
+            Needs::Score(ScoreName::ArsStrong)
+            | Needs::Nothing
+            | Needs::Ladder
+            | Needs::Smallest
+            | Needs::Corruption(_) => false,
         };
         let show = |value| ROBUST.show(value);
         hit.then(|| {
