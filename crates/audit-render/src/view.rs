@@ -322,8 +322,8 @@ pub fn crafted(report: &Report) -> Vec<String> {
     let universal = report.universal.map(|of| {
         let measured = report.outcomes.iter().filter(|o| o.shared.is_some()).count();
         format!(
-            "universal perturbations: {}, each crafted on {} queries; the other {measured} are measured under one of them. Intervals \
-             resample queries and perturbations",
+            "universal perturbations: {}, each crafted on {} queries; {measured} of the other queries are measured, each under one of \
+             them. Intervals resample queries and perturbations",
             of.perturbations, of.sample
         )
     });
