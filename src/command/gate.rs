@@ -1,6 +1,6 @@
 //! `audit gate`.
 
-use super::args::GateArgs;
+use super::args::{GateArgs, ProgressArgs};
 use super::{Done, written};
 use crate::judge::gate::Rules;
 use crate::judge::row::alarm;
@@ -45,6 +45,9 @@ pub struct GateCommand {
     /// File to write the report with the verdict to; the extension chooses the format. May be repeated
     #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// How errors are shown; there is no progress.
+    #[command(flatten)]
+    pub progress: ProgressArgs,
 }
 
 impl GateCommand {
