@@ -133,8 +133,8 @@ pub struct BoundArgs {
     /// changes [default: the suite's, mostly linf]
     #[arg(long, value_name = "linf|l2")]
     pub norm: Option<String>,
-    /// An image of the model's input size: attacks may change the pixels where it is white. In file space it
-    /// has any size, and is scaled to each photograph. ε is 1 unless --eps says otherwise
+    /// An image of the model's input size: attacks may change the pixels where it is white. With --space
+    /// file it may have any size, and is scaled to each photograph. ε is 1 unless --eps says otherwise
     #[arg(long, value_name = "IMAGE", conflicts_with = "patch")]
     pub mask: Option<PathBuf>,
     /// Attacks may change a rectangle of this share of the area, such as 0.1, at a random place for each

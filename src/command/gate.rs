@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
     robust_r1                 R@1 under the strong search\n  \
     robust_r1@1/255           at a smaller ε; robust_r1_file@1/255: 8-bit files\n  \
     robust_top1               without classes, instead of robust_r1\n  \
-    median_eps                of the smallest changes (suite minimum)\n  \
+    median_eps                median of the smallest changes (suite minimum)\n  \
     ars, ers, ars_strong      scores\n  \
     attack.ES:R               the mean after an attack (audit attacks)\n  \
     attack.ES:R.resistance    its resistance per trial; .table: by means\n  \
