@@ -229,7 +229,7 @@ pub fn smallest(found: &Smallest) -> String {
     let mut places: Vec<usize> = (0..6).map(|i| (i * last + 2) / 5).collect();
     places.dedup();
     let points = places.iter().filter_map(|&i| found.curve.get(i));
-    let points = points.map(|p| format!("{:.1} % at {}", p.r1, size(&found.norm, p.eps, 1)));
+    let points = points.map(|p| format!("{:.1} % at {}", p.r1, size(&found.norm, p.eps, 2)));
     format!(
         "smallest perturbation ({}) under which {}: {median}, of the {} {}; {} by ε: {}",
         found.norm,
