@@ -43,7 +43,9 @@ impl Headline {
     /// The remarks, the last one with the advice.
     pub fn advised(&self) -> Vec<String> {
         let mut remarks = self.remarks.clone();
-        remarks.iter_mut().last().into_iter().for_each(|last| last.push_str(self.advice));
+        if let Some(last) = remarks.last_mut() {
+            last.push_str(self.advice);
+        }
         remarks
     }
 
