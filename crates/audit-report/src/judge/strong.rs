@@ -336,8 +336,8 @@ mod tests {
                 strong.chain((0..16).map(|i| trial("ES", i, i < survivors, false))).collect();
             assert_eq!(state(contradicted(&all)), expected, "{survivors}");
         }
-        // Without an attack on R@1 there is nothing to confirm. One perturbation for many queries is an attack
-        // on R@1, and another threat.
+        // Without an attack on R@1 there is nothing to confirm. One perturbation for many queries is an
+        // attack on R@1, and another threat.
         let mut alone: Vec<Outcome> = (0..16).map(|i| trial("R1", i, true, true)).collect();
         let why = |outcomes: &[Outcome]| match contradicted(outcomes) {
             Found::NotChecked(unchecked) => unchecked.why,

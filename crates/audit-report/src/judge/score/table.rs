@@ -176,7 +176,8 @@ pub(super) struct Table<'o> {
     surviving_parts: [Parts; DIVISIONS.len()],
     /// The queries whose ε* is known, in the order of ε*.
     pub(super) stars: Vec<(usize, Star)>,
-    /// The queries that a search for the smallest perturbations could make worse, with their norms, ascending.
+    /// The queries that a search for the smallest perturbations could make worse, with their norms,
+    /// ascending.
     norms: Vec<(usize, f64)>,
     pub(super) queries: usize,
     metric: Metric,
