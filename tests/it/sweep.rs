@@ -266,7 +266,9 @@ fn tables_and_curves_are_written() {
     let done = program_swept(&dir, flags).ended(0);
     let found: Sweep = serde_json::from_str(&dir.text("m.json")).unwrap();
     let median = found.points[1].smallest.as_ref().unwrap().median.unwrap();
-    says(&done.out, &["smallest ε, median", "> 0.0255/255", &audit::record::size("linf", median, 1)]);
+    let above = "above 0.0255/255 (95 % above 0.0255/255)";
+    let found = format!("{} (95 % ", audit::record::size("linf", median, 2));
+    says(&done.out, &["smallest ε, median", above, &found]);
     let ends: Vec<String> =
         dir.text("m.csv").lines().map(|line| line.split(',').nth(13).unwrap().to_string()).collect();
     assert_eq!(ends, ["smallest_median", "", &median.to_string()]);

@@ -114,6 +114,19 @@ fn quiet_and_plain() {
     }
 }
 
+/// Scripts give every command the same flags, also those that are too fast for progress.
+#[test]
+fn gate_and_grad_take_the_flags_of_progress() {
+    let dir = Temp::new();
+    for command in ["gate nowhere.json --fail-under ars=1", "grad nowhere.onnx -o grad.onnx"] {
+        let with = |flags: &str| ran(program(&dir).args(words(&format!("{command} {flags}")))).ended(2).err;
+        let quiet = with("-q");
+        assert!(quiet.starts_with("audit: ") && quiet.contains("nowhere"), "{quiet}");
+        let event: Value = serde_json::from_str(with("--progress json").trim()).unwrap();
+        assert_eq!((&event["event"], &event["exit"]), (&"error".into(), &2.into()), "{command}");
+    }
+}
+
 /// On a terminal, from `script`. Returns everything that it shows.
 fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> String {
     let program = program(dir.path());

@@ -156,8 +156,9 @@ fn every_number_of_a_report_can_be_demanded() {
         let code = name.strip_prefix("attack.").and_then(|rest| rest.split('.').next());
         let other_attack = Term::all().find(|term| code == Some(term.name)).is_some_and(apart);
         let other_corruption = matches!(metric.needs, Needs::Corruption(Some(of)) if of.name != "blur");
+        let sizes = matches!(metric.needs, Needs::Smallest);
         // The images have classes.
-        if metric.beside(true).is_some() || other_attack || other_corruption {
+        if metric.beside(true).is_some() || other_attack || other_corruption || sizes {
             continue;
         }
         let value = metric.value(&full).unwrap_or_else(|| panic!("{name}"));
