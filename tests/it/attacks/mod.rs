@@ -23,7 +23,7 @@ use audit::threat::term::{Goal, Unit};
 use audit::threat::{
     APGD, AttackContext, BALLS, CleanImage, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask,
     OBJECTIVES, Objective, Others, PGD, Passes, Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets,
-    Trial, Watch, list, measure, read_trials, run, run_jobs, sample_queries, select,
+    Trial, Watch, list, measure, read_trials, run, run_jobs, select,
 };
 use audit::{Error, Exit, Result};
 use linear::*;
