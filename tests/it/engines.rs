@@ -57,6 +57,8 @@ fn stored_embeddings_change_nothing() {
     let merge = |args: &str| run(&dir, words(&format!("merge {args}")));
     refused(&dir, merge("g1.parquet g3.parquet -o g.parquet"), 13);
     refused(&dir, merge("g1.parquet own.json -o g.parquet"), 2);
+    refused(&dir, merge("g1.parquet g2.parquet g3.parquet -o g.parquet --trials-out t.json"), 2);
+    assert!(["g.parquet", "t.json"].iter().all(|name| !dir.join(name).exists()));
     done(merge("g3.parquet g1.parquet g2.parquet -o g.parquet"));
     let bytes = |name: &str| std::fs::read(dir.join(name)).unwrap();
     assert_eq!(bytes("g.parquet"), bytes("gallery.parquet"));
