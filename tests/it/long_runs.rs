@@ -83,82 +83,25 @@ fn broken_off(dir: &Temp, blocks: u64, args: &[&str]) -> String {
 }
 
 #[test]
-#[ignore = "slow"]
-fn a_run_killed_at_random_moments_gives_the_report_of_one() {
-    let dir = stage();
-    // The bundled model on the built-in images, so that a run takes seconds.
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
-    dir.write("s.yaml", SUITE.replace("steps: 6", "steps: 160"));
-    let command = |out: &str| {
-        let mut command = program(dir.path());
-        command.args([model, "--suite", "s.yaml", "--max-queries", "60", "--batch", "16"]);
-        command.args(["--strong-sample", "off", "--pictures", "-o"]);
-        command.args([format!("{out}.json"), "-o".into(), format!("{out}.html")]);
-        command
-    };
-    let start = Instant::now();
-    ran(&mut command("whole")).ended(0);
-    let took = start.elapsed();
-
-    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
-    eprintln!("seed {seed}");
-    let mut rng = Rng::new(u64::from(seed));
-    let journal = dir.join("cut.json.journal");
-    let size = || std::fs::metadata(&journal).map_or(0, |m| m.len());
-    let mut kept = Vec::new();
-    for round in 0..6 {
-        let before = size();
-        let mut child = started(command("cut").arg("--resume"));
-        // The first two at any moment of the start, the others once the journal has grown: at about half of
-        // the run in all, so that it isn't over too soon if other tests slowed the first one down.
-        let wait = took.mul_f32(if round < 2 { 0.12 } else { 0.03 } * rng.unit());
-        if round >= 2 {
-            wait_for(&mut child, &journal, before + 1);
-        }
-        std::thread::sleep(wait);
-        let interrupt = round % 2 == 1;
-        let signal = if interrupt { "INT" } else { "KILL" };
-        let (code, err) = ended_by(child, &[signal]);
-        if dir.join("cut.json").exists() {
-            assert!(round > 3, "over before {signal} of round {round}: {err}");
-            break;
-        }
-        if interrupt && round >= 2 {
-            assert_eq!(code, Some(130), "{signal}: {err}");
-            says(&err, &["interrupted", "cut.json.journal", "--resume"]);
-        }
-        kept.push(size());
-    }
-    eprintln!("bytes in the journal: {kept:?}");
-    // A torn line is removed again, so the sizes don't always ascend.
-    assert!(kept[3] > 0 && kept.last() > kept.get(1), "{kept:?}");
-    if !dir.join("cut.json").exists() {
-        let last = ran(command("cut").arg("--resume")).ended(0);
-        assert!(last.err.contains("of 360 trials are done already"), "{}", last.err);
-    }
-    same(&dir, "cut.json", "whole.json");
-    assert!(!dir.names().iter().any(|n| n.contains("journal") || n.contains("partial")), "{:?}", dir.names());
-}
-
-#[test]
 fn a_journal_cut_anywhere_leads_to_the_same_report() {
     let dir = stage();
-    run(&dir, &["-o", "whole.json"]).ended(0);
+    run(&dir, &["--pictures", "-o", "whole.json"]).ended(0);
     // Lines have any length: once in hundreds of times a line ends exactly at the limit, and another size
     // cuts the next.
     let cut_at = |blocks: u64| {
         let _ = std::fs::remove_file(dir.join("cut.json.journal"));
-        broken_off(&dir, blocks, &["-o", "cut.json"]);
+        broken_off(&dir, blocks, &["--pictures", "-o", "cut.json"]);
         std::fs::read(dir.join("cut.json.journal")).unwrap()
     };
     let journal = (61..=64).rev().map(cut_at).find(|journal| journal.last() != Some(&b'\n'));
     let journal = journal.expect("the full disk cuts a line");
     assert!(journal.iter().filter(|&&b| b == b'\n').count() > 5);
     let mut rng = Rng::new(3);
+    let resumed = || run(&dir, &["--pictures", "-o", "cut.json", "--resume"]);
     let cuts = (0..6).map(|_| rng.int(1, journal.len() as i64) as usize).chain([1, 20, journal.len()]);
     for cut in cuts {
         dir.write("cut.json.journal", &journal[..cut]);
-        let Ran { code, err, .. } = run(&dir, &["-o", "cut.json", "--resume"]);
+        let Ran { code, err, .. } = resumed();
         assert_eq!((code, err.as_str()), (Some(0), ""), "cut at {cut}");
         same(&dir, "cut.json", "whole.json");
     }
@@ -166,8 +109,9 @@ fn a_journal_cut_anywhere_leads_to_the_same_report() {
     let mut damaged = journal.clone();
     damaged[journal.len() / 2] ^= 1;
     dir.write("cut.json.journal", damaged);
-    run(&dir, &["-o", "cut.json", "--resume"]).ended(0);
+    resumed().ended(0);
     same(&dir, "cut.json", "whole.json");
+    assert!(!dir.names().iter().any(|n| n.contains("journal") || n.contains("partial")), "{:?}", dir.names());
 }
 
 /// The remaining queries are measured under the same perturbations, which are crafted again.
