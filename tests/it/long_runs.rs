@@ -456,26 +456,19 @@ pub fn interrupted(child: Child, signals: &[&str], words: &[&str]) -> String {
     err
 }
 
-/// Ctrl-C, the end of a job, a terminal that closes.
+/// Ctrl-C, the end of a job, a terminal that closes. A clean end waits for a step of the attacks; a second
+/// signal ends the run before, with the same message.
 #[test]
 fn every_signal_that_ends_a_run_says_where_its_trials_are() {
     let dir = stage();
-    for signal in ["INT", "TERM", "HUP"] {
+    let words = ["interrupted", "cut.json.journal", "--resume"];
+    for signals in ["INT", "TERM", "HUP", "INT INT", "INT TERM", "TERM HUP", "HUP INT"] {
         let child = under_way(&dir, &["-q"]);
-        interrupted(child, &[signal], &["audit: interrupted", "cut.json.journal", "--resume"]);
-    }
-}
-
-/// A clean end waits for a step of the attacks. A second signal ends the run before, with the same message.
-#[test]
-fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
-    let dir = stage();
-    for signals in [["INT", "INT"], ["INT", "TERM"], ["TERM", "HUP"], ["HUP", "INT"]] {
-        let child = under_way(&dir, &["-q"]);
-        interrupted(child, &signals, &["audit: interrupted", "cut.json.journal", "--resume"]);
+        let err = interrupted(child, &signals.split(' ').collect::<Vec<_>>(), &words);
+        assert!(err.lines().last().unwrap().starts_with("audit: interrupted"), "{signals}: {err}");
     }
     let child = under_way(&dir, &["--progress", "json"]);
-    let err = interrupted(child, &["INT", "HUP"], &["interrupted", "cut.json.journal", "--resume"]);
+    let err = interrupted(child, &["INT", "HUP"], &words);
     let event: serde_json::Value = serde_json::from_str(err.lines().last().unwrap()).expect(&err);
     assert_eq!((&event["event"], &event["exit"]), (&"error".into(), &130.into()));
 }
