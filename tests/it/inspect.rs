@@ -398,20 +398,6 @@ fn help_lists_layouts_and_wraps_once() {
     }
 }
 
-/// Piped, the report keeps to the columns of COLUMNS. A command to paste stays on one line.
-#[test]
-fn a_report_keeps_to_columns() {
-    let dir = models::stage(5, 4);
-    let widest = |columns: &str, how: &str| {
-        let done = ran(program(dir.path()).args(QUICK).arg(how).env("COLUMNS", columns)).ended(0);
-        let lines = done.out.lines().filter(|line| !line.starts_with("  audit "));
-        lines.map(|line| line.chars().count()).max().unwrap()
-    };
-    let (brief, narrow, wide) = (widest("80", "-q"), widest("80", "-qv"), widest("200", "-qv"));
-    assert!(brief <= 80 && narrow <= 80, "{brief} {narrow}");
-    assert!((100..=120).contains(&wide), "{wide}");
-}
-
 /// A folder of tests/exported, written by research/golden/hugging_face.py, copied into `dir`.
 fn exported(dir: &Temp, name: &str) {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exported");
