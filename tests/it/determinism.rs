@@ -22,7 +22,6 @@ impl Stage {
     }
 }
 
-/// 12 queries, seed 5.
 const SEEDED: [&str; 4] = ["--max-queries", "12", "--seed", "5"];
 
 #[test]
@@ -52,7 +51,6 @@ fn batch_size_and_threads_do_not_change_the_trials() {
     assert_eq!(other.data.sha256, first.data.sha256);
 }
 
-/// The outcome of each trial.
 fn by_trial(report: &Report) -> BTreeMap<(String, String), Outcome> {
     report.outcomes.iter().map(|o| ((o.attack.clone(), o.query.clone()), o.clone())).collect()
 }

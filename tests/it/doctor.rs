@@ -44,7 +44,6 @@ fn finding<'e>(e: &'e Examination, check: &str) -> &'e Finding {
     e.findings.iter().find(|f| f.check == check).unwrap_or_else(|| panic!("no {check}"))
 }
 
-/// Each of `checks` is at `severity`.
 #[track_caller]
 fn fires(e: &Examination, severity: Severity, checks: &[&str]) {
     for check in checks {
@@ -102,7 +101,6 @@ fn constant() -> Graph {
     before(nodes, Weights::new(1).floats("little", &[], &[1e-3]).floats("one", &[], &[1.0]))
 }
 
-/// The findings on a bundled model.
 fn examine_bundled(name: &str, surrogate: Option<&str>) -> Examination {
     let mut audit = request(&[bundled(name).to_str().unwrap(), "--suite", "ars", "--max-queries", "12"]);
     audit.attack.surrogate = surrogate.map(bundled);

@@ -9,7 +9,6 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// The bundled model, and generated images of 3 classes.
 fn stage() -> Temp {
     let dir = Temp::new();
     std::fs::copy(bundled("plain.onnx"), dir.join("model.onnx")).unwrap();

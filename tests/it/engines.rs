@@ -7,7 +7,6 @@ use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};
 use onnx_grad::graph::Node;
 use std::path::Path;
 
-/// A small model, 6 classes of 5 images, and a short suite.
 fn stage() -> Temp {
     let dir = models::stage(6, 5);
     dir.write("suite.yaml", "form: published\nattacks: [CA+, ES]\nsteps: 3\n");
@@ -20,7 +19,6 @@ fn audit(dir: &Path, args: &str) -> Ran {
     run(dir, words(&format!("{FLAGS} {args}")))
 }
 
-/// `audit embed` of the same model and images.
 fn embed(dir: &Path, args: &str) -> Ran {
     run(dir, words(&format!("embed model.onnx --data data {args}")))
 }
@@ -165,7 +163,6 @@ fn parts_are_those_of_the_engine_and_the_missing_ones_are_named() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// `audit embed` has no flag without an effect.
 #[test]
 fn flags_without_a_part_in_embedding_are_refused() {
     let dir = Transcript::new(stage());

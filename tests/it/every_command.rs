@@ -24,14 +24,12 @@ impl Stage {
         Stage(temp)
     }
 
-    /// A model that users reported.
     fn reported(name: &str) -> Stage {
         let path = format!("{}/tests/reported/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
         let side = if ["arcface_mbf", "spatial0_zoo"].contains(&name) { 112 } else { 32 };
         Stage::new(&std::fs::read(path).unwrap(), 3, side)
     }
 
-    /// A model of grey images.
     fn grey(graph: &Graph) -> Stage {
         Stage::new(&graph.encode(), 1, SIDE as usize)
     }
@@ -106,7 +104,6 @@ fn found(doctor: &Json, check: &str, key: &str) -> (String, String) {
     (text(key), text("found"))
 }
 
-/// The output, on one line.
 fn output(done: &Ran) -> String {
     one_line(&format!("{}{}", done.out, done.err))
 }

@@ -123,7 +123,6 @@ fn audited(folder: &Temp, targets: &str, flags: &str) -> audit::Result<Report> {
 /// Clean queries and targets, with ONNX Runtime in Python: the cosine and the mean rank before the attack.
 const PEER: &str = include_str!("foreign.py");
 
-/// A folder of 60 images, and its path.
 fn with_images() -> (Temp, String) {
     let folder = Temp::new();
     let data = folder.join("data");

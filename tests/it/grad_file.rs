@@ -14,7 +14,6 @@ use std::path::Path;
 
 const PLAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
 
-/// A folder with the model of a graph.
 fn stage(graph: &Graph) -> Temp {
     crate::common::load_runtime();
     let dir = Temp::new();

@@ -25,7 +25,6 @@ fn run(dir: &Temp, args: &[&str]) -> Ran {
     ran(program(dir.path()).args(FLAGS).arg("-q").args(args))
 }
 
-/// Notes how a run is refused.
 #[track_caller]
 fn refused(dir: &Transcript, args: &[&str]) {
     dir.refused(&[&FLAGS[..], &["-q"], args].concat(), 2);

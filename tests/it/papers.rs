@@ -14,7 +14,6 @@ fn find(code: &str) -> &'static Objective {
     Objective::find(code).unwrap()
 }
 
-/// The targets of an attack on item `query`.
 fn targets(context: &AttackContext, code: &str, query: usize) -> Vec<usize> {
     let found = select(context, find(code), 1, Form::Corrected, 0, &[query]).unwrap();
     assert_eq!(found.skipped.len(), 0);

@@ -38,7 +38,6 @@ fn audit(model: &Path, small: &[String], more: &[&str]) -> Report {
     crate::common::audit(&[&[text(model).as_str(), "--strong-sample", "off"], &words[..]].concat()).unwrap()
 }
 
-/// The comparison of two models.
 fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result<Comparison> {
     let words: Vec<&str> = small.iter().map(String::as_str).chain(more.iter().copied()).collect();
     let line = [&["audit", "compare", "-q", "--no-cache", "x.onnx", "y.onnx"], &words[..]].concat();

@@ -8,7 +8,6 @@ use audit::record::Report;
 use onnx_grad::Graph;
 use onnx_grad::graph::{Node, Tensor};
 
-/// The smallest model, its embedding multiplied by `scale`.
 fn scaled(scale: f32) -> Graph {
     let mut graph = small();
     let last = graph.nodes.last_mut().unwrap();

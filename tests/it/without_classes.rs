@@ -22,7 +22,6 @@ fn images() -> Temp {
     folder
 }
 
-/// An audit of images in the folder with these flags.
 fn audited(folder: &Temp, data: &str, flags: &str) -> Report {
     let (model, data) = (bundled("hardened.onnx"), folder.join(data));
     crate::common::audit(&words(&format!("{model:?} --data {data:?} {flags}"))).unwrap()
