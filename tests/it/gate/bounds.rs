@@ -193,16 +193,20 @@ fn suites_set_levels() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// A resistance rests on the queries that could get worse, and not on all.
+/// A score of a wide interval, and a resistance, which rests on the queries that could get worse and not on
+/// all, meet no bound, however low. The other numbers of the report do.
 #[test]
-fn a_resistance_of_few_queries_meets_no_bound() {
+fn a_withheld_number_meets_no_bound() {
     let dir = Transcript::new(Temp::new());
     let mut report = fixture(0.5);
     report.attacks.iter_mut().find(|a| a.code == "CA-").unwrap().counted = Some(3);
+    let ars = report.scores.ars.as_mut().unwrap();
+    (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
     let file = save(&dir, "r.json", &report);
-    for metric in ["attack.CA-.resistance", "attack.CA-.table"] {
+    for metric in ["ars", "attack.CA-.resistance", "attack.CA-.table"] {
         dir.ended(&["gate", &file, "--fail-under", &format!("{metric}=1")], 10);
     }
+    dir.ended(&["gate", &file, "--fail-under", "benign.r1=1"], 0);
     dir.ended(&["gate", &file, "--fail-over", "attack.CA-=99"], 0);
     insta::assert_snapshot!(dir.told());
 }
@@ -229,18 +233,5 @@ fn numbers_that_the_outcomes_contradict_are_refused() {
     dir.ended(&["gate", &trials, "--fail-under", "attack.ES:R=1"], 2);
     // A number without a bound is not checked.
     dir.ended(&["gate", &row, "--fail-under", "benign.r1=1"], 0);
-    insta::assert_snapshot!(dir.told());
-}
-
-/// A withheld score meets no bound, however low.
-#[test]
-fn a_withheld_score_meets_no_bound() {
-    let dir = Transcript::new(Temp::new());
-    let mut report = fixture(0.5);
-    let ars = report.scores.ars.as_mut().unwrap();
-    (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
-    let file = save(&dir, "wide.json", &report);
-    dir.ended(&["gate", &file, "--fail-under", "ars=1"], 10);
-    dir.ended(&["gate", &file, "--fail-under", "benign.r1=1"], 0);
     insta::assert_snapshot!(dir.told());
 }
