@@ -39,11 +39,6 @@ fn examine_only(graph: &Graph, more: &[&str], surrogate: Option<&Graph>, only: &
     doctor::run(&Doctor { audit, only: only.iter().map(|c| c.to_string()).collect() }).unwrap()
 }
 
-/// [`examine`] without an attack besides the suite's, which tells all of one check.
-fn examine_cheaply(graph: &Graph, more: &[&str]) -> Examination {
-    examine_only(graph, more, None, &["eight-bit"])
-}
-
 #[track_caller]
 fn finding<'e>(e: &'e Examination, check: &str) -> &'e Finding {
     e.findings.iter().find(|f| f.check == check).unwrap_or_else(|| panic!("no {check}"))
@@ -215,25 +210,80 @@ fn a_head_without_gradient_is_caught() {
 }
 
 #[test]
-fn randomness_is_caught() {
-    let noise = Node::new("RandomNormal", &[], "noise").with("shape", vec![1i64, DIM]).with("scale", 0.05f32);
-    let nodes = vec![noise, Node::new("Add", &["e", "noise"], "embedding")];
-    let e = examine_cheaply(&before(nodes, Weights::new(1)), &[]);
-    fires(&e, Severity::Error, &["randomised"]);
-}
-
-#[test]
-fn a_constant_is_caught() {
-    let e = examine_cheaply(&constant(), &[]);
-    fires(&e, Severity::Error, &["collapse"]);
-}
-
-#[test]
 fn values_that_are_not_finite_are_caught_and_nothing_is_attacked() {
     let nodes = vec![Node::new("Div", &["e", "zero"], "embedding")];
     let e = examine(&before(nodes, Weights::new(1).floats("zero", &[], &[0.0])), &[], None);
     assert_eq!(errors(&e)[0], "finite");
     insta::assert_snapshot!(unchecked(&e, &["noise", "masked-gradients", "bounds"]));
+}
+
+/// Images that are fainter in larger batches.
+fn fainter(output: &str) -> Vec<Node> {
+    vec![
+        Node::new("Shape", &["image"], "shape").with("end", 1i64),
+        Node::new("Cast", &["shape"], "size").with("to", 1i64),
+        Node::new("Div", &["image", "size"], output),
+    ]
+}
+
+/// What the checks at load, of clean embeddings and of the suite's own attacks find: `eight-bit` makes no further
+/// attack.
+#[test]
+fn what_shows_without_further_attacks_is_caught() {
+    let caught = |graph: &Graph, flags: &[&str], severity: Severity, checks: &[&str]| {
+        let e = examine_only(graph, flags, None, &["eight-bit"]);
+        fires(&e, severity, checks);
+        assert!(severity < Severity::Error || e.exit() == Some(audit::Exit::Untrusted), "{checks:?}");
+    };
+    caught(&constant(), &[], Severity::Error, &["collapse"]);
+
+    let noise = Node::new("RandomNormal", &[], "noise").with("shape", vec![1i64, DIM]).with("scale", 0.05f32);
+    let nodes = vec![noise, Node::new("Add", &["e", "noise"], "embedding")];
+    caught(&before(nodes, Weights::new(1)), &[], Severity::Error, &["randomised"]);
+
+    // Each image's embedding is relative to the batch's mean, as under batch normalisation in training mode.
+    let mean = Node::new("ReduceMean", &["e", "first"], "mean").with("keepdims", 1i64);
+    let nodes = vec![mean, Node::new("Sub", &["e", "mean"], "embedding")];
+    let graph = before(nodes, Weights::new(1).ints("first", &[0]));
+    caught(&graph, &[], Severity::Error, &["batch-dependence"]);
+    caught(&graph, &["--batch", "1"], Severity::Warning, &["batch-dependence"]);
+
+    caught(&behind(fainter("seen"), Weights::new(1)), &[], Severity::Error, &["batch-size"]);
+    // Fainter only for images that no 8-bit file holds: images of the data set have equal embeddings in every
+    // batch.
+    let mut nodes = fainter("faint");
+    nodes.extend([
+        Node::new("Mul", &["image", "levels"], "grey"),
+        Node::new("Round", &["grey"], "whole"),
+        Node::new("Sub", &["grey", "whole"], "apart"),
+        Node::new("Abs", &["apart"], "off"),
+        Node::new("ReduceMax", &["off", "axes"], "most"),
+        Node::new("Greater", &["most", "rounding"], "perturbed"),
+        Node::new("Where", &["perturbed", "faint", "image"], "seen"),
+    ]);
+    let weights = Weights::new(1).floats("levels", &[], &[255.0]).floats("rounding", &[], &[0.01]);
+    let graph = behind(nodes, weights.ints("axes", &[1, 2, 3]));
+    caught(&graph, &[], Severity::Error, &["batch-size"]);
+
+    // ONNX Runtime 1.31 takes a Pad with zeros for the pool's own padding, which is −∞: zero is above all
+    // negative values, and the edges change.
+    let nodes = vec![
+        Node::new("Sub", &["image", "two"], "negative"),
+        Node::new("Pad", &["negative", "edges"], "padded"),
+        Node::new("MaxPool", &["padded"], "seen").with("kernel_shape", vec![3, 3]),
+    ];
+    let weights = Weights::new(1).floats("two", &[], &[2.0]).ints("edges", &[0, 0, 1, 1, 0, 0, 1, 1]);
+    caught(&behind(nodes, weights), &[], Severity::Warning, &["runtime-optimiser"]);
+
+    // Between grey levels the net sees waves that no saved image has, and the gradient turns within a level.
+    let nodes = vec![
+        Node::new("Mul", &["image", "turns"], "angle"),
+        Node::new("Sin", &["angle"], "wave"),
+        Node::new("Add", &["image", "wave"], "seen"),
+    ];
+    let graph = behind(nodes, Weights::new(1).floats("turns", &[], &[std::f32::consts::TAU * 255.0]));
+    let small = ["--eps", "0.4/255", "--alpha", "0.05/255"];
+    caught(&graph, &small, Severity::Warning, &["eight-bit", "saturated-gradient"]);
 }
 
 /// Saturated in front: paper turns to ink at a seventh of the way, with a slope of exactly zero on either
@@ -311,18 +361,6 @@ fn a_universal_perturbation_is_looked_into() {
     says(&finding(&flat, "noise").found, &["on 4 of 4 perturbations (UAP)"]);
 }
 
-/// Each image's embedding is relative to the batch's mean, as under batch normalisation in training mode.
-#[test]
-fn dependence_on_the_batch_is_caught() {
-    let mean = Node::new("ReduceMean", &["e", "first"], "mean").with("keepdims", 1i64);
-    let nodes = vec![mean, Node::new("Sub", &["e", "mean"], "embedding")];
-    let graph = before(nodes, Weights::new(1).ints("first", &[0]));
-    let e = examine_cheaply(&graph, &[]);
-    fires(&e, Severity::Error, &["batch-dependence"]);
-    let e = examine_cheaply(&graph, &["--batch", "1"]);
-    fires(&e, Severity::Warning, &["batch-dependence"]);
-}
-
 #[test]
 fn an_attack_too_weak_is_caught() {
     let weak = ["--steps", "20", "--alpha", "1/2550"];
@@ -362,34 +400,6 @@ fn the_curve_is_that_of_audits() {
         expected.push(format!("{left:.0} at {}", report.suite.budget()));
     }
     says(text, &expected.iter().map(String::as_str).collect::<Vec<_>>());
-}
-
-/// Between grey levels the net sees waves that no saved image has.
-#[test]
-fn attacks_that_no_file_holds_are_caught() {
-    let nodes = vec![
-        Node::new("Mul", &["image", "turns"], "angle"),
-        Node::new("Sin", &["angle"], "wave"),
-        Node::new("Add", &["image", "wave"], "seen"),
-    ];
-    let graph = behind(nodes, Weights::new(1).floats("turns", &[], &[std::f32::consts::TAU * 255.0]));
-    let e = examine_cheaply(&graph, &["--eps", "0.4/255", "--alpha", "0.05/255"]);
-    // The gradient turns within a grey level.
-    fires(&e, Severity::Warning, &["eight-bit", "saturated-gradient"]);
-}
-
-/// ONNX Runtime 1.31 takes a Pad with zeros for the pool's own padding, which is −∞: zero is above all
-/// negative values, and the edges change.
-#[test]
-fn an_optimiser_that_changes_the_model_is_told() {
-    let nodes = vec![
-        Node::new("Sub", &["image", "two"], "negative"),
-        Node::new("Pad", &["negative", "edges"], "padded"),
-        Node::new("MaxPool", &["padded"], "seen").with("kernel_shape", vec![3, 3]),
-    ];
-    let weights = Weights::new(1).floats("two", &[], &[2.0]).ints("edges", &[0, 0, 1, 1, 0, 0, 1, 1]);
-    let e = examine_cheaply(&behind(nodes, weights), &[]);
-    fires(&e, Severity::Warning, &["runtime-optimiser"]);
 }
 
 /// Two nets, twelve queries: their difference is known to many points, and a hundredth of one is tolerated.
@@ -488,40 +498,4 @@ fn errors_end_an_audit_unless_allowed() {
     let report = audited(&bench, &["--save-baseline", &base]).unwrap();
     assert_eq!(report.exit(), Some(audit::Exit::Untrusted));
     assert!(!Path::new(&base).exists());
-}
-
-/// Images that are fainter in larger batches.
-fn fainter(output: &str) -> Vec<Node> {
-    vec![
-        Node::new("Shape", &["image"], "shape").with("end", 1i64),
-        Node::new("Cast", &["shape"], "size").with("to", 1i64),
-        Node::new("Div", &["image", "size"], output),
-    ]
-}
-
-#[test]
-fn a_model_that_behaves_otherwise_in_other_batches_is_caught() {
-    let e = examine_cheaply(&behind(fainter("seen"), Weights::new(1)), &[]);
-    fires(&e, Severity::Error, &["batch-size"]);
-    assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
-}
-
-/// Fainter only for images that no 8-bit file holds: images of the data set have equal embeddings in every
-/// batch.
-#[test]
-fn a_model_that_behaves_otherwise_on_perturbed_images_alone_is_caught() {
-    let mut nodes = fainter("faint");
-    nodes.extend([
-        Node::new("Mul", &["image", "levels"], "grey"),
-        Node::new("Round", &["grey"], "whole"),
-        Node::new("Sub", &["grey", "whole"], "apart"),
-        Node::new("Abs", &["apart"], "off"),
-        Node::new("ReduceMax", &["off", "axes"], "most"),
-        Node::new("Greater", &["most", "rounding"], "perturbed"),
-        Node::new("Where", &["perturbed", "faint", "image"], "seen"),
-    ]);
-    let weights = Weights::new(1).floats("levels", &[], &[255.0]).floats("rounding", &[], &[0.01]);
-    let e = examine_cheaply(&behind(nodes, weights.ints("axes", &[1, 2, 3])), &[]);
-    fires(&e, Severity::Error, &["batch-size"]);
-    assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
 }
