@@ -226,8 +226,8 @@ fn fainter(output: &str) -> Vec<Node> {
     ]
 }
 
-/// What the checks at load, of clean embeddings and of the suite's own attacks find: `eight-bit` makes no further
-/// attack.
+/// What the checks at load, of clean embeddings and of the suite's own attacks find: `eight-bit` makes no
+/// further attack.
 #[test]
 fn what_shows_without_further_attacks_is_caught() {
     let caught = |graph: &Graph, flags: &[&str], severity: Severity, checks: &[&str]| {
