@@ -110,7 +110,7 @@ fn a_contradicted_score_is_marked() {
     says(&dir.text("s.html"), &["), contradicted"]);
 }
 
-/// Queries, trials and starts of each seed are those of `audit --seed`; the table has their mean and deviation.
+/// Queries, trials and starts of each seed are those of `audit --seed`; the table has mean and deviation.
 #[test]
 fn seeds_vary_and_are_summed_up() {
     let dir = bench();
