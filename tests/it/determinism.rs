@@ -51,10 +51,6 @@ fn batch_size_and_threads_do_not_change_the_trials() {
     assert_eq!(other.data.sha256, first.data.sha256);
 }
 
-fn by_trial(report: &Report) -> BTreeMap<(String, String), Outcome> {
-    report.outcomes.iter().map(|o| ((o.attack.clone(), o.query.clone()), o.clone())).collect()
-}
-
 /// With fewer queries the batches differ: neither targets nor outcomes change by a bit. Resuming and merging
 /// rely on this.
 #[test]
@@ -62,8 +58,10 @@ fn fewer_queries_are_a_part_of_more_with_the_same_outcomes() {
     let stage = Stage::new();
     // Fixed steps; adaptive ones with random starts; drawn directions.
     for (suite, extra) in [("full", &[][..]), ("ers-strict", &[]), ("smoke", &["--gradient", "estimate"])] {
-        let run =
-            |args: &[&str]| by_trial(&stage.run_suite(suite, &[args, extra, &["--seed", "5"]].concat()));
+        let run = |args: &[&str]| -> BTreeMap<(String, String), Outcome> {
+            let report = stage.run_suite(suite, &[args, extra, &["--seed", "5"]].concat());
+            report.outcomes.into_iter().map(|o| ((o.attack.clone(), o.query.clone()), o)).collect()
+        };
         let mut larger = run(&["--max-queries", "30"]);
         for most in ["12", "5"] {
             let fewer = run(&["--max-queries", most]);

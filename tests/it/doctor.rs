@@ -101,12 +101,6 @@ fn constant() -> Graph {
     before(nodes, Weights::new(1).floats("little", &[], &[1e-3]).floats("one", &[], &[1.0]))
 }
 
-fn examine_bundled(name: &str, surrogate: Option<&str>) -> Examination {
-    let mut audit = request(&[bundled(name).to_str().unwrap(), "--suite", "ars", "--max-queries", "12"]);
-    audit.attack.surrogate = surrogate.map(bundled);
-    doctor::run(&Doctor { audit, only: Vec::new() }).unwrap()
-}
-
 /// Of the checks that attack, the named ones remain; checks that cost nothing always do.
 #[test]
 fn named_checks_are_made_alone() {
@@ -134,7 +128,10 @@ fn named_checks_are_made_alone() {
 #[test]
 #[ignore = "slow"]
 fn a_trained_net_passes() {
-    let e = examine_bundled("plain.onnx", Some("hardened.onnx"));
+    let mut audit =
+        request(&[bundled("plain.onnx").to_str().unwrap(), "--suite", "ars", "--max-queries", "12"]);
+    audit.attack.surrogate = Some(bundled("hardened.onnx"));
+    let e = doctor::run(&Doctor { audit, only: Vec::new() }).unwrap();
     sound(&e);
     fires(&e, Severity::Ok, &["transfer"]);
     assert!(e.findings.iter().all(|f| f.severity < Severity::Warning), "{}", e.render());
@@ -286,24 +283,22 @@ fn what_shows_without_further_attacks_is_caught() {
     caught(&graph, &small, Severity::Warning, &["eight-bit", "saturated-gradient"]);
 }
 
-/// Saturated in front: paper turns to ink at a seventh of the way, with a slope of exactly zero on either
-/// side.
-fn saturating() -> Graph {
+#[test]
+fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
+    // Saturated in front: paper turns to ink at a seventh of the way, with a slope of exactly zero on either
+    // side.
     let nodes = vec![
         Node::new("Sub", &["image", "threshold"], "above"),
         Node::new("Mul", &["above", "gain"], "steep"),
         Node::new("Tanh", &["steep"], "seen"),
     ];
-    behind(nodes, Weights::new(1).floats("threshold", &[], &[0.15]).floats("gain", &[], &[200.0]))
-}
-
-#[test]
-fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
+    let weights = Weights::new(1).floats("threshold", &[], &[0.15]).floats("gain", &[], &[200.0]);
+    let saturating = behind(nodes, weights);
     // The same net without the mask: paper is −1 and ink 1.
     let nodes =
         vec![Node::new("Mul", &["image", "two"], "double"), Node::new("Sub", &["double", "one"], "seen")];
     let bare = behind(nodes, Weights::new(1).floats("two", &[], &[2.0]).floats("one", &[], &[1.0]));
-    let e = examine_only(&saturating(), &[], Some(&bare), &["unbounded", "noise", "black-box", "transfer"]);
+    let e = examine_only(&saturating, &[], Some(&bare), &["unbounded", "noise", "black-box", "transfer"]);
     fires(&e, Severity::Error, &["noise", "black-box", "unbounded"]);
     fires(&e, Severity::Warning, &["transfer"]);
 }
