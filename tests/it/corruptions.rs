@@ -264,7 +264,6 @@ fn corruptions_of_a_query_follow_from_it_alone() {
     assert_eq!(CORRUPTIONS.len() * 5, merged.suite.corruptions.len() * 5);
 }
 
-/// Errors have a line and a next step.
 #[test]
 fn impossible_corruptions_are_refused() {
     let folder = Temp::new();

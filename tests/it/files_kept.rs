@@ -14,12 +14,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// Two attacks of two steps.
 const SUITE: &str = "form: published\nattacks: [QA-, ES]\nsteps: 2\n";
-/// Flags of a short audit.
 const QUICK: &str = "--suite suite.yaml --data data --strong-sample off --max-queries 4 -q";
 
-/// A small model and images.
 fn stage() -> Temp {
     let dir = models::stage(3, 4);
     dir.write("suite.yaml", SUITE);

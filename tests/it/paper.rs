@@ -9,7 +9,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A report of the bundled model, as a file in a folder.
 fn report(dir: &Temp) -> PathBuf {
     let file = dir.join("report.json");
     let flags = "--suite full --steps 2 --max-queries 24 --strong-sample off";
