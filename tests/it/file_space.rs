@@ -182,6 +182,31 @@ fn an_audit_without_its_list_can_be_continued() {
     assert_eq!(listed(&folder, "out/attacked.csv").len(), 6);
 }
 
+/// A file that was changed between two processes is written again: the list and its hashes are those of the
+/// audit.
+#[test]
+fn changed_files_are_written_again() {
+    let folder = stage();
+    let flags = "-o r.json --attacked-out out --max-queries 3";
+    audit(&folder, flags).ended(0);
+    let list = folder.text("out/attacked.csv");
+    let [first, second] = [0, 1].map(|at| {
+        let row = &listed(&folder, "out/attacked.csv")[at];
+        folder.join(&format!("out/{}", row["path"]))
+    });
+    let written = std::fs::read(&first).unwrap();
+    // All trials are in the journal of an audit that could not write its list.
+    std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
+    folder.write("out/attacked.csv/in-the-way", "");
+    audit(&folder, &format!("{flags} --resume")).ended(1);
+    std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
+    std::fs::copy(&second, &first).unwrap();
+    assert_ne!(std::fs::read(&first).unwrap(), written);
+    audit(&folder, &format!("{flags} --resume")).ended(0);
+    assert_eq!(std::fs::read(&first).unwrap(), written);
+    assert_eq!(folder.text("out/attacked.csv"), list);
+}
+
 /// A JPEG file of each query, measured from the file as it is read again, here from the folder.
 #[test]
 fn jpeg_files_are_measured_as_they_are_read_again() {
