@@ -340,6 +340,38 @@ def test_attacks_on_samples_of_queries(suite: str, plain: Path, images: Path, tm
     refused(lambda captured: captured.update(queries=captured["queries"] - 1), "other queries are held out")
 
 
+@pytest.mark.parametrize("of", ["published GTT", "corrected GTT", "corrected TMIN", "corrected TOP1"])
+def test_targets_of_a_definition(of: str, plain: Path, images: Path, tmp_path: Path):
+    """A forger may state every outcome truly, and let another target choose which outcomes these are."""
+    form, attack = of.split()
+    search = "" if attack == "TOP1" else "steps: 3\n" + "schedule: bisection\neps: 0.5\n" * (attack == "TMIN")
+    (tmp_path / "own.yaml").write_text(f"form: {form}\nattacks: [{attack}]\n{search}")
+    flags = {"suite": tmp_path / "own.yaml", "max_queries": 6, "strong_sample": "off"}
+    if attack == "TOP1":
+        flags.update(steps=None, strong_sample=None, labels="none")
+    files, manifest, report = verify.unpack(bundle := evidence(tmp_path, plain, images, **flags))
+    assert verify.verify(bundle, plain).startswith("confirmed: 6 outcomes")
+    net = verify.Model(plain, report, manifest)
+    attacked, clean = (net.points([verify.pixels(name, files[name]) for name in manifest[of]]) for of in ("attacked", "images"))
+    judge, kind = verify.Judge(report, manifest, clean, 0), verify.KINDS[attack]
+    [measure] = verify.MEASURES[kind][0]
+    ids, tried = [item["id"] for item in manifest["items"]], 0
+    for place, outcome in enumerate(report["outcomes"]):
+        query = ids.index(outcome["query"])
+        nearest = sorted(range(len(ids)), key=lambda i: judge.far(clean[query], clean[i]))[1:]
+        # TMIN may aim at any other class than those of the query and of its nearest image. TOP1 never aims at one of the query's near copies.
+        wrong = nearest[1:] if attack == "TOP1" else [query, *(i for i in nearest if attack == "GTT" or judge.labels[i] in judge.labels[[query, nearest[0]]])]
+        for target in [target for target in wrong if [ids[target]] != outcome["targets"]][:3]:
+            states = [bool(judge.measure(kind, query, [target], point, True)[0]) for point in (clean[query], attacked[place])]
+            changed = json.loads(json.dumps(report))
+            before, after = states
+            changed["outcomes"][place].update(targets=[ids[target]], before={measure: before}, after={measure: after})
+            with pytest.raises(SystemExit, match="can't be its targets"):
+                verify.verify(sealed({**files, "report.json": json.dumps(changed).encode()}, manifest), plain)
+            tried += 1
+    assert tried > 10
+
+
 @pytest.mark.parametrize("listed", [True, False], ids=["pairs", "classes"])
 def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_path: Path):
     """The distance of each decision, and TAR and FAR of clean pairs, from a list of pairs or from classes."""
