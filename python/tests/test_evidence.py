@@ -377,6 +377,9 @@ def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_p
     """The distance of each decision, and TAR and FAR of clean pairs, from a list of pairs or from classes."""
     files = sorted(images.glob("*/*.png"))
     pairs = [(a, b, a.parent == b.parent) for i, a in enumerate(files) for b in files[i + 1 :] if a.parent == b.parent or (i + len(b.name)) % 2]
+    # A pair with an image that can't be read is listed and not measured.
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    pairs.insert(1, (tmp_path / "broken.png", files[0], False))
     with open(tmp_path / "pairs.csv", "w", newline="") as file:
         csv.writer(file).writerows([["path_a", "path_b", "same"], *pairs])
     (tmp_path / "own.yaml").write_text("form: corrected\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\nthreshold: far=0.05\nsteps: 3\n")
@@ -400,3 +403,13 @@ def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_p
         refused(lambda report: after(report).update(distance=after(report)["distance"] + 0.01), "after the attack")
     refused(lambda report: report["verification"].update(tar=report["verification"]["tar"] + 5), "tar is stated as")
     refused(lambda report: report["verification"].update(far=0.0), "far is stated as")
+
+    def refused_pairs(pairs: list, why: str):
+        with pytest.raises(SystemExit, match=why):
+            verify.verify(sealed(files, {**manifest, "pairs": pairs}), plain)
+
+    # A forger could count the pairs on which the model is right, and these twice.
+    pairs = manifest["pairs"]
+    refused_pairs(pairs + pairs[-1:], "TAR and FAR are not those of the data")
+    refused_pairs(pairs[1:], "TAR and FAR are not those of the data" if listed else "genuine pairs, and the report states")
+    refused_pairs([[a, b, not same] for a, b, same in pairs], "TAR and FAR are not those of the data")

@@ -315,18 +315,16 @@ def confirmed(bundle, model, folder):
     check(manifest["pooling"] == report["model"].get("pooling"), f"pooling {manifest['pooling']} is not the report's")
     net = Model(model, report, manifest)
     clean, attacked = [pixels(n, files[n]) for n in manifest["images"]], manifest["attacked"]
-    if in_files:  # attacked files have their own sizes, and together may not fit into memory
-        photographs, read = manifest["photographs"], manifest["decoded" if jpeg else "attacked"]
-        inputs = [prepared(opened(files[n]), net.pre) for n in read]
-    else:
-        inputs = [pixels(n, files[n]) for n in attacked]
+    photographs, read = manifest["photographs"], manifest["decoded" if jpeg else "attacked"]
+    inputs = [prepared(opened(files[n]), net.pre) if in_files else pixels(n, files[n]) for n in read]  # all files may not fit into memory
     if jpeg:  # embeddings of the files as Pillow decodes them
         by_pillow = net.points([prepared(opened(files[n]), net.pre) for n in (w or a for w, a in zip(manifest["written"], attacked))])
         decisions, otherwise, largest = 0, [], 0
     points = net.points(clean)
     judge, exact = (Judge(report, manifest, points, slack) for slack in (SLACK, 0))
     index, compared = {item["id"]: i for i, item in enumerate(items)}, 0
-    listed = {(index[probe], index[reference]): same for probe, reference, same, *_ in manifest["listed"]}
+    stated = [(index[a], index[b], same) for a, b, same, *_ in manifest["listed"] if a in index and b in index]  # of images that can be read
+    listed = {(probe, reference): same for probe, reference, same in stated}
     genuine = lambda *pair: listed.get(pair) if listed else items[pair[0]]["label"] == items[pair[1]]["label"]
     for item, name, image in zip(items, manifest["images"], clean) if photos and net.pre["interpolation"] in RESIZED else ():
         if not name.endswith(".npy"):  # deeper images are
@@ -370,11 +368,13 @@ def confirmed(bundle, model, folder):
             for claimed in states.values():
                 low, high, claimed = (*judge.measure(kind, query, targets, point, claimed), claimed)[:3]
                 check(np.all(low <= claimed) and np.all(claimed <= high), f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
-    for probe, reference, same in manifest["pairs"]:
-        check(same == genuine(probe, reference), f"the pair {items[probe]['id']}, {items[reference]['id']} is stated otherwise in the data")
-    for same, share in [(True, "tar"), (False, "far")] * bool(judge.decisions):
-        pairs = [judge.far(*judge.points[pair]) for *pair, kind in manifest["pairs"] if kind == same]
-        low, high = 100 * np.mean(np.array(pairs)[:, None] <= judge.decisions["threshold"] + judge.sides, axis=0) + [-1e-6, 1e-6]
+    pairs = [tuple(pair) for pair in manifest["pairs"]]  # drawn ones each once
+    of_data = pairs == stated if listed else len(set(pairs)) == len(pairs) and all(genuine(a, b) == same for a, b, same in pairs)
+    check(of_data or not judge.decisions, "the pairs behind TAR and FAR are not those of the data")
+    for same, share, count in [(True, "tar", "genuine"), (False, "far", "impostor")] * bool(judge.decisions):
+        distances = [judge.far(*judge.points[pair]) for *pair, kind in pairs if kind == same]
+        check(len(distances) == judge.decisions[count], f"{len(distances)} {count} pairs, and the report states {judge.decisions[count]}")
+        low, high = 100 * np.mean(np.array(distances)[:, None] <= judge.decisions["threshold"] + judge.sides, axis=0) + [-1e-6, 1e-6]
         check(low <= judge.decisions[share] <= high, f"{share} is stated as {judge.decisions[share]}, where {low} to {high} is found")
     lost = {o["query"] for o in outcomes if False in (o["before"].get("hit"), o["after"].get("hit"))}  # by any attack, and without one
     for attack, name in ROBUST.items():
