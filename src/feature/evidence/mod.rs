@@ -312,7 +312,9 @@ impl Made {
         progress: Mode,
     ) -> Result<Made> {
         let work = attacks.work;
-        let each = (ROOM / (4 * attacks.model.pixels())).max(1);
+        let photographs = work.photographs.filter(|_| work.plan.space == Space::File);
+        let largest = photographs.and_then(|all| all.sizes().max()).unwrap_or(attacks.model.pixels());
+        let each = (ROOM / (4 * largest)).max(1);
         let mut made = Made::default();
         let mut phase = Phase::new("attacks", work.trials.len() as u64, progress);
         for places in (0..work.trials.len()).collect::<Vec<_>>().chunks(each) {
