@@ -360,7 +360,8 @@ def test_targets_of_a_definition(of: str, plain: Path, images: Path, tmp_path: P
         query = ids.index(outcome["query"])
         nearest = sorted(range(len(ids)), key=lambda i: judge.far(clean[query], clean[i]))[1:]
         # TMIN may aim at any other class than those of the query and of its nearest image. TOP1 never aims at one of the query's near copies.
-        wrong = nearest[1:] if attack == "TOP1" else [query, *(i for i in nearest if attack == "GTT" or judge.labels[i] in judge.labels[[query, nearest[0]]])]
+        known = judge.labels[[query, nearest[0]]]
+        wrong = nearest[1:] if attack == "TOP1" else [query, *(i for i in nearest if attack == "GTT" or judge.labels[i] in known)]
         for target in [target for target in wrong if [ids[target]] != outcome["targets"]][:3]:
             states = [bool(judge.measure(kind, query, [target], point, True)[0]) for point in (clean[query], attacked[place])]
             changed = json.loads(json.dumps(report))
@@ -370,6 +371,28 @@ def test_targets_of_a_definition(of: str, plain: Path, images: Path, tmp_path: P
                 verify.verify(sealed({**files, "report.json": json.dumps(changed).encode()}, manifest), plain)
             tried += 1
     assert tried > 10
+
+
+def test_replayed_targets_may_be_those_of_another_model(plain: Path, tmp_path: Path):
+    """A class that another model does not find, and this one does: the report states that, and is confirmed."""
+    binary.checked(["images", f"--out={tmp_path / 'many'}", "--seed=3", "--classes=30", "--samples=2"])
+    (tmp_path / "own.yaml").write_text("form: corrected\nattacks: [TMIN]\nsteps: 3\nschedule: bisection\neps: 0.5\n")
+    flags = {"suite": tmp_path / "own.yaml", "max_queries": None, "steps": None, "strong_sample": "off"}
+    files, manifest, report = verify.unpack(evidence(tmp_path, plain, tmp_path / "many", **flags, trials_out=tmp_path / "t.json"))
+    net = verify.Model(plain, report, manifest)
+    judge = verify.Judge(report, manifest, net.points([verify.pixels(name, files[name]) for name in manifest["images"]]), 0)
+    ids, trials, changed = [item["id"] for item in manifest["items"]], json.loads((tmp_path / "t.json").read_text()), set()
+    for row in trials["trials"]["attacks"]["tmin"]:
+        query = ids.index(row["query"])
+        nearest = min((i for i in range(len(ids)) if i != query), key=lambda i: judge.far(judge.points[query], judge.points[i]))
+        if judge.labels[nearest] != judge.labels[query]:
+            row["targets"] = [ids[nearest]]
+            changed.add(row["query"])
+    (tmp_path / "t.json").write_text(json.dumps(trials))
+    bundle = evidence(tmp_path, plain, tmp_path / "many", **flags, trials=tmp_path / "t.json")
+    found = {outcome["query"] for outcome in verify.unpack(bundle)[2]["outcomes"] if not outcome["before"]["hit"]}
+    assert found == changed != set()
+    assert verify.verify(bundle, plain).startswith("confirmed")
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["pairs", "classes"])
