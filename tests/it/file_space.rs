@@ -191,10 +191,8 @@ fn changed_files_are_written_again() {
     let flags = "-o r.json --attacked-out out --max-queries 3";
     audit(&folder, flags).ended(0);
     let list = folder.text("out/attacked.csv");
-    let [first, second] = [0, 1].map(|at| {
-        let row = &listed(&folder, "out/attacked.csv")[at];
-        folder.join(&format!("out/{}", row["path"]))
-    });
+    let rows = listed(&folder, "out/attacked.csv");
+    let [first, second] = [0, 1].map(|at| folder.join(&format!("out/{}", rows[at]["path"])));
     let written = std::fs::read(&first).unwrap();
     // All trials are in the journal of an audit that could not write its list.
     std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
