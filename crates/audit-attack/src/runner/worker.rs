@@ -39,8 +39,8 @@ pub(super) struct Worker<'w, 'a, 's> {
 /// A run, by its job and its start, and the clean images of its trials.
 type Ready = ([usize; 2], Result<Vec<CleanImage>>);
 
-/// Number of values of the photographs that a run will try at once, `each` of every clean image; 0 if it moves
-/// the model's images.
+/// Number of values of the photographs that a run will try at once, `each` of every clean image; 0 if it
+/// moves the model's images.
 fn values((_, clean): &Ready, each: usize) -> usize {
     let of_image = |image: &CleanImage| image.resampling.as_ref().map_or(0, |_| image.data.len() * each);
     clean.as_ref().map_or(0, |clean| clean.iter().map(of_image).sum())
