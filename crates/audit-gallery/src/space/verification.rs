@@ -212,7 +212,9 @@ impl Distances {
             At::Far(far) => threshold(&self.impostor, &mut impostor.iter().copied(), n[1], far),
         };
         let accepted = |d: &[f64], weights: &[f64], n: f64| {
-            d.iter().zip(weights).take_while(|(d, _)| **d <= threshold).map(|(_, w)| w).sum::<f64>() / n
+            let accepted = d.iter().zip(weights).take_while(|(d, _)| **d <= threshold);
+            // The sum of no numbers is −0.0.
+            (accepted.map(|(_, weight)| weight).sum::<f64>() + 0.0) / n
         };
         Some(Accuracy {
             threshold,
@@ -329,6 +331,8 @@ mod tests {
         assert!((found.eer - 0.35).abs() < 1e-12, "{}", found.eer);
         assert_eq!(d.accuracy(At::Threshold(3.0)).unwrap().far, 0.3);
         assert!(d.resolves(0.1) && !d.resolves(0.09) && d.threshold(0.09) < 1.0);
+        let none = d.accuracy(At::Threshold(0.4)).unwrap();
+        assert_eq!([none.far, none.tar].map(|share| share.to_string()), ["0", "0"]);
         // Equal distances are accepted together or not at all.
         let ties = Distances::new(vec![1.0], vec![2.0, 2.0, 2.0, 5.0]);
         assert_eq!(ties.accuracy(At::Far(0.5)).unwrap().far, 0.0);
