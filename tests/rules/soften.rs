@@ -691,6 +691,24 @@ fn product_quantisers() -> Vec<(&'static str, Chosen)> {
             ),
         ),
         (
+            "ScatterElements",
+            Chosen::new(
+                [
+                    vec![
+                        min().with("keepdims", 1i64),
+                        Node::new("ScatterElements", &["zeros", "at", "ones"], "numbers").with("axis", -1i64),
+                    ],
+                    of_parts("numbers").to_vec(),
+                ]
+                .concat(),
+                &[
+                    minus_2.clone(),
+                    ("zeros", Tensor::f32(&[2, 2, 3], &[0.0; 12])),
+                    ("ones", Tensor::f32(&[2, 2, 1], &[1.0; 4])),
+                ],
+            ),
+        ),
+        (
             "Equal with positions",
             Chosen::new(
                 [
@@ -867,6 +885,13 @@ fn other_positions_and_masks_are_not_written_anew() {
         ("a product of positions", vec![min(), Node::new("Mul", &["at", "offset"], "r"), pick("r")]),
         ("another depth", one_hot(&["at", "4", "marks"])),
         ("other values", one_hot(&["at", "3", "0 2"])),
+        (
+            "twos",
+            vec![
+                min().with("keepdims", 1i64),
+                Node::new("ScatterElements", &["nothing", "at", "twos"], "y").with("axis", -1i64),
+            ],
+        ),
         ("positions from 1", mark([column(), vec![equal("column", "1 2 3")]].concat())),
         ("a position alone", mark([column(), vec![equal("column", "1")]].concat())),
         ("the minimum of all images", mark(vec![least("first", 0), equal("scores", "least")])),
@@ -887,6 +912,8 @@ fn other_positions_and_masks_are_not_written_anew() {
         ints("0 2", &[0, 2]),
         ints("1 2 3", &[1, 2, 3]),
         ints("first", &[0]),
+        ("nothing", Tensor::f32(&[2, 2, 3], &[0.0; 12])),
+        ("twos", Tensor::f32(&[2, 2, 1], &[2.0; 4])),
     ];
     for (what, nodes) in others {
         let chosen = Chosen::new(nodes, &constants);

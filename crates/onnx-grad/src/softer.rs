@@ -13,7 +13,8 @@ impl Graph {
     ///
     /// - Gather and GatherND that pick rows of a constant table at positions of ArgMax or ArgMin, or at these
     ///   plus a constant for each part of a product quantiser, by a product of the table and Hardmax;
-    /// - one-hot vectors of such positions, by OneHot or by Equal with 0, 1, 2, …, by Hardmax;
+    /// - one-hot vectors of such positions (OneHot, Equal with 0, 1, 2, …, or ScatterElements of ones into
+    ///   zeros) by Hardmax;
     /// - Equal of values and their ReduceMax or ReduceMin, by GreaterOrEqual or LessOrEqual.
     ///
     /// Adds the new values to `types`, which covers every value.
@@ -134,6 +135,7 @@ impl<'a> View<'a> {
             _ if !node.domain.is_empty() => None,
             "Gather" | "GatherND" => self.picked(node, written),
             "OneHot" => self.one_hot(node, written),
+            "ScatterElements" => self.scattered(node, written),
             "Equal" => self.counted(node, written).or_else(|| self.extreme(node, written)),
             _ => None,
         }
@@ -287,6 +289,23 @@ impl<'a> View<'a> {
             && numbers.shape.last() == Some(&choice.count)
             && numbers.to_i64s()? == (0..choice.count).collect::<Vec<i64>>();
         let axis = self.shape(node.output(0)?)?.len().checked_sub(1)?;
+        fits.then(|| self.marked(node, &choice, axis, written))?
+    }
+
+    /// Zeros with ones at a choice.
+    fn scattered(&self, node: &'a Node, written: &mut Written) -> Option<()> {
+        let [zeros, positions, ones] = [0, 1, 2].map(|i| node.input(i));
+        let (zeros, ones) = (self.constant(zeros?)?, self.constant(ones?)?);
+        let choice = self.choice(positions?)?;
+        let (axis, rank) = (node.int("axis", 0), zeros.shape.len() as i64);
+        let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
+        let mut each = zeros.shape.clone();
+        *each.get_mut(axis)? = 1;
+        let all = |t: &Tensor, value: f32| t.to_f32s().is_some_and(|own| own.iter().all(|v| *v == value));
+        let fits = self.shape(positions?)? == each
+            && node.str("reduction", "none") == "none"
+            && all(zeros, 0.0)
+            && all(ones, 1.0);
         fits.then(|| self.marked(node, &choice, axis, written))?
     }
 
