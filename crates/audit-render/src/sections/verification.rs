@@ -43,9 +43,12 @@ fn content(report: &Report, _: Medium) -> Content {
         within(found.threshold_interval, 4),
         report.suite.threshold.map_or("threshold not stated".into(), |stated| stated.to_string()),
     );
+    let shared = match found.identities {
+        0 => "; intervals treat these as if no two shared an image".into(),
+        count => format!(", of {count} identities"),
+    };
     let clean = format!(
-        "without an attack: FAR {:.3} %{}, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; \
-         intervals treat these as if no two shared an image",
+        "without an attack: FAR {:.3} %{}, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}{shared}",
         found.far,
         within(found.far_interval, 3),
         found.tar,
