@@ -9,7 +9,7 @@ use audit::judge;
 use audit::judge::compare::mismatches;
 use audit::judge::score::{RESAMPLES, interval};
 use audit::model::card::{self, CARDS, Card};
-use audit::record::{Acceptance, Metric, Report, Verification};
+use audit::record::{Acceptance, Measures, Metric, Outcome, Report, Verification};
 use audit::report;
 use audit::space::Gallery;
 use audit::space::verification::{Accuracy, At, Distances, Pair, Pairs};
@@ -381,7 +381,42 @@ fn pairs_that_share_identities_count_less() {
     // `scipy.stats.binomtest(0, 7).proportion_ci(method="wilson")`.
     let none = clean(Acceptance::Euclidean(1e-9), -1.0);
     assert_eq!(none.far, 0.0);
-    close(none.far_interval, (0.0, 35.43306));
+    close(none.far_interval, (0.0, 35.43304));
+    // Folds that share people are not independent.
+    let folded = |fold: fn(&Pair) -> usize| {
+        let pairs = pairs.all.iter().map(|pair| Pair { fold: Some(fold(pair)), ..pair.clone() });
+        let pairs = Pairs::listed(pairs.collect());
+        let stated = Acceptance::Euclidean(8.0);
+        let found = judge::verification::clean(&gallery, &pairs, stated, 8.0, BTreeMap::new(), 0).unwrap();
+        found.folds.unwrap().shared
+    };
+    assert_eq!(folded(|pair| pair.reference % 2), 15);
+    assert_eq!(folded(|pair| usize::from(pair.probe % 15 == 3 && pair.reference % 15 == 3)), 1);
+}
+
+/// Attacked pairs share identities too: of twelve probes of four people, attacked four pairs are disjoint.
+/// Expected: `scipy.stats.binomtest(4, 4).proportion_ci(method="wilson")`.
+#[test]
+fn attacked_pairs_that_share_identities_count_less() {
+    let mut report = crate::report_fixture::report(0.5);
+    let accepted = |accepted| Measures { accepted: Some(accepted), ..Measures::default() };
+    let trial = |i: usize| Outcome {
+        attack: "DODGE".into(),
+        query: format!("q{i}"),
+        targets: vec![format!("t{i}")],
+        before: accepted(true),
+        after: accepted(false),
+        ..Outcome::default()
+    };
+    report.outcomes = (0..12).map(trial).collect();
+    report.labels.clear();
+    let found = |report: &Report| judge::verification::of_attack(report, "DODGE").unwrap();
+    near(found(&report).0, 75.75060, 1e-4, "of independent pairs");
+    for i in 0..12 {
+        report.labels.extend([format!("q{i}"), format!("t{i}")].map(|id| (id, format!("person {}", i % 4))));
+    }
+    near(found(&report).0, 51.01092, 1e-4, "of four people");
+    near(found(&report).1, 100.0, 1e-9, "of four people");
 }
 
 /// Parts of a run make the report of the whole.

@@ -135,18 +135,29 @@ pub fn clean(
         tar_interval,
         eer: 100.0 * found.eer,
         eer_interval: spread.of_eer(found.eer),
-        folds: of_folds(folds(gallery, pairs)),
+        folds: of_folds(folds(gallery, pairs), in_several_folds(gallery, pairs)),
         attacked: Vec::new(),
         groups: Vec::new(),
         group_of,
     })
 }
 
+/// Number of identities that have pairs in more than one fold.
+fn in_several_folds(gallery: &Gallery, pairs: &Pairs) -> usize {
+    let mut folds_of: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for pair in &pairs.all {
+        for image in [pair.probe, pair.reference] {
+            folds_of.entry(gallery.labels[image]).or_default().extend(pair.fold);
+        }
+    }
+    folds_of.values().filter(|folds| folds.len() > 1).count()
+}
+
 /// Mean and standard error of the accuracies of folds, given as shares; `None` if there are none.
-fn of_folds(accuracy: Vec<f64>) -> Option<Folds> {
+fn of_folds(accuracy: Vec<f64>, shared: usize) -> Option<Folds> {
     let accuracy: Vec<f64> = accuracy.into_iter().map(|share| 100.0 * share).collect();
     let Mean { value: mean, error: standard_error } = Mean::of(&accuracy)?;
-    Some(Folds { accuracy, mean, standard_error })
+    Some(Folds { accuracy, mean, standard_error, shared })
 }
 
 /// Verification of a report under attacks, from its verification without an attack and its outcomes.

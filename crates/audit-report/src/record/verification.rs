@@ -155,6 +155,10 @@ pub struct Folds {
     pub mean: f64,
     /// The standard error of the mean: the folds' standard deviation (over n − 1), divided by √n.
     pub standard_error: f64,
+    /// Number of identities in more than one fold: the folds are then not independent, and the standard error
+    /// is too small. LFW's folds share none.
+    #[serde(default)]
+    pub shared: usize,
 }
 
 /// Error rates of the pairs that were attacked: the genuine ones by DODGE, the impostor ones by IMPERSONATE.
