@@ -3,10 +3,10 @@
 
     golden_sharing.py        (needs numpy and scipy)
 
-prints the expected values of `pairs_that_share_identities_count_less` in tests/it/verification.rs, whose images
-are at the same positions on a line. The variance of a share is the sum of the products of the residuals of all
-two pairs that share an identity (Fafchamps and Gubert, 2007), times m/(m - 1) for m identities; the quantile is
-that of Student's t with m - 1 degrees of freedom.
+prints the expected values of `pairs_that_share_identities_count_less` in tests/it/verification.rs, whose
+images are at the same positions on a line. The variance of a share is the sum of the products of the residuals
+of all two pairs that share an identity (Fafchamps and Gubert, 2007), times m/(m - 1) for m identities; the
+quantile is that of Student's t with m - 1 degrees of freedom.
 """
 import itertools
 

@@ -3,10 +3,10 @@
 
     pair_intervals.py [REPEATS]        (needs numpy and scipy; 400 repeats take about 15 minutes on a core)
 
-People have a point in 8 dimensions, images scatter about it, some people more than others, and some people look
-like many others. Each repeat draws new people and images; the true rates are those of very many people. Compared
-are the intervals as if no two pairs shared an identity, and those of `audit` (crates/audit-gallery/src/space/
-sharing.rs and crates/audit-report/src/judge/verification.rs).
+People have a point in 8 dimensions, images scatter about it, some people more than others, and some people
+look like many others. Each repeat draws new people and images; the true rates are those of very many people.
+Compared are the intervals as if no two pairs shared an identity, and those of `audit`
+(crates/audit-gallery/src/space/sharing.rs and crates/audit-report/src/judge/verification.rs).
 """
 import sys
 

@@ -9,7 +9,7 @@ const LEAST: usize = 10;
 /// two pairs share an identity, and never less.
 ///
 /// If all pairs add the same, nothing tells how much pairs depend on each other. They then count as many as
-/// are disjoint, and so do pairs of fewer than [`LEAST`] identities.
+/// are disjoint, and so do pairs of fewer than 10 identities.
 ///
 /// The variance is the estimate for dyadic data: two pairs may be correlated if they share an identity
 /// (Fafchamps and Gubert, 2007; Aronow, Samii and Assenova, Political Analysis 2015). As is usual for

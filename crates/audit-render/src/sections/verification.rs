@@ -53,7 +53,8 @@ fn content(report: &Report, _: Medium) -> Content {
         _ => "",
     };
     let clean = format!(
-        "without an attack: FAR {:.3} %{}, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}{shared}{chosen}",
+        "without an attack: FAR {:.3} %{}, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor \
+         {pairs}{shared}{chosen}",
         found.far,
         within(found.far_interval, 3),
         found.tar,
@@ -66,8 +67,7 @@ fn content(report: &Report, _: Medium) -> Content {
     let folds = found.folds.as_ref().map(|folds| {
         let shared = match folds.shared {
             0 => String::new(),
-            1 => ". 1 identity is in several folds, so that the standard error is too small".into(),
-            count => format!(". {count} identities are in several folds, so that the standard error is too small"),
+            count => format!(". The error is too small, as folds share identities ({count})"),
         };
         format!(
             "without an attack, by LFW's protocol: accuracy {:.2} ± {:.2} %, the mean over {} folds and its standard error; each fold is decided at \
