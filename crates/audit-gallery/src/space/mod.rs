@@ -22,6 +22,7 @@ mod metric;
 pub mod ranks;
 mod sample;
 pub mod sampler;
+pub mod sharing;
 mod spacing;
 #[cfg(test)]
 mod tests;
