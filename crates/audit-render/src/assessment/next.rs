@@ -108,7 +108,6 @@ fn attack_more_decisions(report: &Report, again: &mut Option<Again>) -> Vec<Next
     more.into_iter().chain([all_checks(DISTRUST, again)]).collect()
 }
 
-/// Number of queries that the strong search attacked.
 fn strongly_attacked(report: &Report) -> usize {
     report.scores.robust().map_or(0, |robust| robust.queries)
 }
@@ -124,7 +123,6 @@ fn queries_left(report: &Report) -> bool {
     all_queries(report).is_none_or(|all| strongly_attacked(report) + nothing < all)
 }
 
-/// Steps to a verdict.
 fn decide(report: &Report, standing: Standing, again: &mut Option<Again>) -> Result<Vec<NextStep>> {
     let mut steps = Vec::new();
     // An ε at which robust R@1 is no verdict is not repeated.
@@ -148,7 +146,6 @@ fn decide(report: &Report, standing: Standing, again: &mut Option<Again>) -> Res
     Ok(steps)
 }
 
-/// Steps to a model that withstands more.
 fn harden(report: &Report, again: &mut Option<Again>) -> Vec<NextStep> {
     let mut steps = vec![
         say(

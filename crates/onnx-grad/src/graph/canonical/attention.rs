@@ -242,19 +242,7 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         k = repeat(rw, &k, &each);
         v = repeat(rw, &v, &each);
     }
-    let bias = match node.input(3) {
-        None => None,
-        Some(mask) if rw.dtype(mask) == Some(DType::Bool) => Some(bias_of(rw, mask)),
-        Some(mask) => Some(mask.to_string()),
-    };
-    // A mask may be shorter than the keys: the other keys are masked.
-    let bias = bias.map(|bias| {
-        let (all, named, zero, last) = (rw.dim(&k, 2), rw.dim(&bias, -1), rw.ints(&[0]), rw.ints(&[-1]));
-        let missing = rw.op("Sub", &[&all, &named]);
-        let pads = rw.concat(&[&zero, &missing], 0);
-        let never = rw.scalar(f32::NEG_INFINITY);
-        rw.op("Pad", &[&bias, &pads, &never, &last])
-    });
+    let bias = node.input(3).map(|mask| whole_mask(rw, mask, &k));
     let window = |name: &str| Some(node.int(name, -1)).filter(|width| *width >= 0);
     let windows = [window("left_window_size"), window("right_window_size")];
     let core = Core {
@@ -281,6 +269,19 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         Some(apart) => heads_as(rw, node, &y, &given, &apart),
         None => rw.finish(node, "Identity", &[&y], &[]),
     }
+}
+
+/// A mask as numbers to add to the scores. It may be shorter than the keys `k`: the other keys are masked.
+fn whole_mask(rw: &mut Rewrite, mask: &str, k: &str) -> String {
+    let bias = match rw.dtype(mask) {
+        Some(DType::Bool) => bias_of(rw, mask),
+        _ => mask.to_string(),
+    };
+    let (all, named, zero, last) = (rw.dim(k, 2), rw.dim(&bias, -1), rw.ints(&[0]), rw.ints(&[-1]));
+    let missing = rw.op("Sub", &[&all, &named]);
+    let pads = rw.concat(&[&zero, &missing], 0);
+    let never = rw.scalar(f32::NEG_INFINITY);
+    rw.op("Pad", &[&bias, &pads, &never, &last])
 }
 
 /// [batch, n, length, size] → [batch, n · each, length, size]: every head `each` times in a row.
