@@ -250,16 +250,19 @@ fn attacked_pairs(trials: &[PairTrial<'_>], acceptance: Option<Acceptance>, seed
     [(false, false), (true, false), (false, true), (true, true)].into_iter().filter_map(row).collect()
 }
 
+/// The identities of a pair, and whether it is decided wrongly before and after an attack.
+type Wrong = ([usize; 2], [bool; 2]);
+
 /// Wrong decisions by group and attack; `group_of` has the group by attack and query.
 fn groups(trials: &[PairTrial<'_>], group_of: &BTreeMap<String, BTreeMap<String, String>>) -> Vec<PairGroup> {
-    let mut found: BTreeMap<(&str, &str), Vec<([usize; 2], [bool; 2])>> = BTreeMap::new();
+    let mut found: BTreeMap<(&str, &str), Vec<Wrong>> = BTreeMap::new();
     for trial in trials {
         let code = trial.objective.code;
         let group = group_of.get(code).and_then(|of| of.get(&trial.outcome.query));
         let (Some(group), Some(wrong)) = (group, trial.wrong()) else { continue };
         found.entry((group, code)).or_default().push((trial.identities, wrong));
     }
-    let row = |((group, attack), pairs): ((&str, &str), Vec<([usize; 2], [bool; 2])>)| {
+    let row = |((group, attack), pairs): ((&str, &str), Vec<Wrong>)| {
         let [before, after] =
             [0, 1].map(|at| pairs.iter().map(|(pair, wrong)| (*pair, wrong[at])).collect::<Vec<Decided>>());
         PairGroup {
