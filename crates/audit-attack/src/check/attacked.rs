@@ -15,6 +15,9 @@ const LATE: f64 = 0.05;
 /// Fewest trials from which the direction of an attack is judged, and fewest queries from which two attacks
 /// are compared. Two may agree by chance and then have no variance.
 pub(super) const ENOUGH: usize = 8;
+/// Share of an attack's trials from which it has to move the embedding: the check at load refuses a gradient
+/// that is zero on as many images.
+const IDLE: f64 = 0.25;
 /// Success, in per cent, from which an attack has reached its goal.
 const ARRIVED: f64 = 98.0;
 
@@ -98,6 +101,7 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         return no_attack();
     }
     let (mut backwards, mut still, mut partly) = (Vec::new(), Vec::new(), Vec::new());
+    let mut mostly_idle = false;
     let (mut judged, mut few) = (false, Vec::new());
     for (code, (objective, outcomes)) in by_attack(all) {
         let moved: Vec<f64> = outcomes
@@ -122,6 +126,7 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             still.push(code);
         } else if idle > 0 {
             partly.push(format!("{idle} of {} trials of {code}", outcomes.len()));
+            mostly_idle |= judgeable.len() >= ENOUGH && idle as f64 >= IDLE * judgeable.len() as f64;
         }
     }
     match (&backwards[..], &still[..]) {
@@ -136,6 +141,10 @@ pub(super) fn direction(all: &Outcomes) -> Found {
                 ),
             }
         }
+        ([], []) if mostly_idle => Found::error(format!(
+            "in {} the embedding did not move: the gradient is zero there. They count as resisted, so that scores are too high",
+            partly.join(", ")
+        )),
         ([], []) => {
             let text = format!(
                 "in {} the embedding did not move: the gradient at the first image is zero, for example because the target is a copy of the image. They count as resisted; `ars-strict` and `ers-strict` also start from other images",
@@ -279,6 +288,40 @@ mod tests {
                 "linf": {linf}, "before": {{"rank": 50.0}}, "after": {{"rank": 25.0}}}}"#
         );
         serde_json::from_str(&text).unwrap()
+    }
+
+    /// Trials of QA+ of which the first `idle` moved no embedding.
+    fn moved(of: usize, idle: usize) -> Vec<Outcome> {
+        (0..of).map(|i| Outcome { shift: if i < idle { 0.0 } else { 0.1 }, ..outcome(0.0, 0.5) }).collect()
+    }
+
+    /// The gradient may be zero on a few images. On a quarter of at least 8 the attack is none.
+    #[test]
+    fn an_attack_that_moves_nothing_on_many_images_is_an_error() {
+        let basis = Basis {
+            ranked: 101,
+            form: audit_report::record::Form::Published,
+            metric: audit_report::record::Metric::NormalizedEuclidean,
+            foreign: None,
+        };
+        let level = |of: usize, idle: usize| {
+            let outcomes = moved(of, idle);
+            let all = Outcomes {
+                outcomes: &outcomes,
+                ball: &BALLS[0],
+                eps: 8.0 / 255.0,
+                gradient_free: false,
+                steps: 32,
+                basis,
+                half: None,
+                softened: &[],
+                estimated: false,
+            };
+            direction(&all).severity()
+        };
+        assert_eq!(level(40, 0), Severity::Ok);
+        assert_eq!([(40, 9), (7, 6)].map(|(of, idle)| level(of, idle)), [Severity::Warning; 2]);
+        assert_eq!([(40, 10), (40, 39), (8, 2)].map(|(of, idle)| level(of, idle)), [Severity::Error; 3]);
     }
 
     /// No audit leaves the bounds, so the test constructs these faults.
