@@ -2,9 +2,11 @@
 
 use crate::ball::whole_levels;
 use crate::{BALLS, Ball, LAST, Objective};
+use audit_report::facts::members;
 use audit_report::judge::mean::Mean;
 use audit_report::judge::score::Basis;
 use audit_report::judge::strong;
+use audit_report::judge::survivors::attacked;
 use audit_report::record::{
     Found, GateCheck, GateCheckKind, HalfPrecision, Outcome, Report, Severity, Warning, reason,
 };
@@ -129,6 +131,12 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             mostly_idle |= judgeable.len() >= ENOUGH && idle as f64 >= IDLE * judgeable.len() as f64;
         }
     }
+    if backwards.is_empty()
+        && still.is_empty()
+        && let Some(text) = idle_search(all)
+    {
+        return Found::error(text);
+    }
     match (&backwards[..], &still[..]) {
         ([], []) if partly.is_empty() => {
             let why = || format!("{} on fewer than {ENOUGH} trials", few.join(", "));
@@ -157,6 +165,26 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             Found::error(format!("{} moved the measure away from the goal", backwards.join(", ")))
         }
     }
+}
+
+/// In words, that the strong search along the exact gradient found no image better than the clean one, on a
+/// share of [`IDLE`] of the queries or more.
+fn idle_search(all: &Outcomes) -> Option<String> {
+    let exact = [members::SHIFT.name, members::MARGIN.name];
+    let idle = |o: &Outcome| -> Option<bool> {
+        let mut own = o.members.iter().flatten().filter(|m| exact.contains(&m.member.as_str())).peekable();
+        own.peek().is_some().then(|| own.all(|m| m.idle))
+    };
+    let found: Vec<bool> = attacked(all.outcomes).filter_map(idle).collect();
+    let (of, count) = (found.len(), found.iter().filter(|idle| **idle).count());
+    let many = of >= ENOUGH && count as f64 >= IDLE * of as f64 && !all.estimated;
+    many.then(|| {
+        format!(
+            "on {count} of {of} queries no step of the strong search along the exact gradient found an image better than the clean one: \
+             the gradient is zero there, or points elsewhere. Only searches that need no gradient, or take another one, attack such a \
+             model"
+        )
+    })
 }
 
 pub(super) fn masked(all: &Outcomes) -> Found {
@@ -279,6 +307,7 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use audit_report::record::{MemberResult, Measures};
 
     /// A trial of QA+ that reached half of its goal, as in a report.
     fn outcome(linf: f32, loss_best: f64) -> Outcome {
@@ -322,6 +351,52 @@ mod tests {
         assert_eq!(level(40, 0), Severity::Ok);
         assert_eq!([(40, 9), (7, 6)].map(|(of, idle)| level(of, idle)), [Severity::Warning; 2]);
         assert_eq!([(40, 10), (40, 39), (8, 2)].map(|(of, idle)| level(of, idle)), [Severity::Error; 3]);
+    }
+
+    /// A report of R1 on 40 queries: along the exact gradient, `idle` of them stay at the clean image.
+    #[test]
+    fn a_strong_search_that_finds_nothing_along_the_gradient_is_an_error() {
+        let level = |idle: usize| {
+            let member = |i: usize, name: &str| MemberResult {
+                member: name.into(),
+                steps: 30,
+                value: 100.0,
+                reached: false,
+                counts: false,
+                idle: i < idle,
+            };
+            let of_query = |i: usize| Outcome {
+                attack: "R1".into(),
+                query: format!("q{i}"),
+                shift: 0.1,
+                before: Measures { hit: Some(true), ..Measures::default() },
+                after: Measures { hit: Some(true), ..Measures::default() },
+                members: Some(vec![member(i, "margin"), member(i, "es"), member(40, "square")]),
+                ..Outcome::default()
+            };
+            let outcomes: Vec<Outcome> = (0..40).map(of_query).collect();
+            let basis = Basis {
+                ranked: 101,
+                form: audit_report::record::Form::Corrected,
+                metric: audit_report::record::Metric::NormalizedEuclidean,
+                foreign: None,
+            };
+            let all = Outcomes {
+                outcomes: &outcomes,
+                ball: &BALLS[0],
+                eps: 8.0 / 255.0,
+                gradient_free: false,
+                steps: 32,
+                basis,
+                half: None,
+                softened: &[],
+                estimated: false,
+            };
+            direction(&all)
+        };
+        let Found::Failed(Severity::Error, text) = level(10) else { panic!() };
+        assert!(text.contains("on 10 of 40 queries"), "{text}");
+        assert!(level(9).severity() < Severity::Error);
     }
 
     /// No audit leaves the bounds, so the test constructs these faults.

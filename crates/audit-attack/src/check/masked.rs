@@ -226,6 +226,7 @@ mod tests {
             value: f64::from(!reached),
             reached,
             counts: reached,
+            idle: false,
         };
         Outcome {
             attack: attack.into(),

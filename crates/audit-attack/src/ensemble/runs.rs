@@ -280,6 +280,7 @@ impl Chunk<'_> {
                     value,
                     reached: false,
                     counts: false,
+                    idle: true,
                 });
                 if matches!(member.aims, Aims::Nearest(_)) {
                     state.classes.clear();
@@ -292,6 +293,7 @@ impl Chunk<'_> {
                 result.value = value;
             }
             result.reached |= success >= 100.0;
+            result.idle &= outcome.linf == 0.0;
             state.reached |= success >= 100.0;
             if let (Aims::Nearest(_), Some(class)) = (member.aims, class) {
                 state.classes.push((outcome.loss_last, class));
