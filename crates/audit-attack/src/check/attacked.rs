@@ -167,8 +167,8 @@ pub(super) fn direction(all: &Outcomes) -> Found {
     }
 }
 
-/// In words, that the strong search along the exact gradient found no image better than the clean one, on a
-/// share of [`IDLE`] of the queries or more.
+/// In words, that the strong search along the exact gradient stayed at the clean image, on a share of [`IDLE`]
+/// of the queries or more. ES ends at its last image, and so stays there only if the gradient is zero.
 fn idle_search(all: &Outcomes) -> Option<String> {
     let exact = [members::SHIFT.name, members::MARGIN.name];
     let idle = |o: &Outcome| -> Option<bool> {
@@ -180,9 +180,8 @@ fn idle_search(all: &Outcomes) -> Option<String> {
     let many = of >= ENOUGH && count as f64 >= IDLE * of as f64 && !all.estimated;
     many.then(|| {
         format!(
-            "on {count} of {of} queries no step of the strong search along the exact gradient found an image better than the clean one: \
-             the gradient is zero there, or points elsewhere. Only searches that need no gradient, or take another one, attack such a \
-             model"
+            "on {count} of {of} queries the strong search along the exact gradient did not move the image: the gradient is zero there. \
+             Only searches without this gradient attack such a model"
         )
     })
 }
@@ -307,7 +306,7 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use audit_report::record::{MemberResult, Measures};
+    use audit_report::record::{Measures, MemberResult};
 
     /// A trial of QA+ that reached half of its goal, as in a report.
     fn outcome(linf: f32, loss_best: f64) -> Outcome {

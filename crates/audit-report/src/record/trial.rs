@@ -231,7 +231,7 @@ pub struct MemberResult {
     /// Whether its result is the trial's outcome.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counts: bool,
-    /// Whether all its runs ended at the clean image: no image that they tried had a lower loss.
+    /// Whether all its runs ended at the clean image.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub idle: bool,
 }
