@@ -185,6 +185,7 @@ impl Suite {
             Needs::Nothing => true,
             Needs::Score(score) => self.scores.contains(&score),
             Needs::Ladder => self.ladder.is_some(),
+            Needs::Smallest => self.objectives().any(|objective| objective.smallest.is_some()),
             Needs::Term(term) => self.attacks.iter().any(|a| a.objective.judged_by(term)),
             Needs::Corruption(None) => !self.corruptions.is_empty(),
             Needs::Corruption(Some(of)) => self.corruptions.iter().any(|c| c.name == of.name),

@@ -15,7 +15,7 @@ from typing import Any
 from .errors import UsageError
 
 #: Files beside a model that say how images are prepared; crates/audit-model/src/exported.rs reads them.
-PREPROCESSING = ("preprocessor_config.json", "open_clip_config.json", "config.json")
+PREPROCESSING = ("processor_config.json", "preprocessor_config.json", "open_clip_config.json", "config.json")
 
 
 def card_names(model: str) -> tuple[str, ...]:

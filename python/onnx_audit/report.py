@@ -23,6 +23,7 @@ _FIRST = (
     ("robust R@1", "robust_r1"),
     ("robust top-1", "robust_top1"),
     ("ε50, in 255ths", "eps50"),
+    ("median ε, in 255ths", "median_eps"),
 )
 
 #: Text columns of the program's .csv. All others are numeric; yes is 1 and no is 0.

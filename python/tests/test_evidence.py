@@ -340,11 +340,69 @@ def test_attacks_on_samples_of_queries(suite: str, plain: Path, images: Path, tm
     refused(lambda captured: captured.update(queries=captured["queries"] - 1), "other queries are held out")
 
 
+@pytest.mark.parametrize("of", ["published GTT", "corrected GTT", "corrected TMIN", "corrected TOP1"])
+def test_targets_of_a_definition(of: str, plain: Path, images: Path, tmp_path: Path):
+    """A forger may state every outcome truly, and let another target choose which outcomes these are."""
+    form, attack = of.split()
+    search = "" if attack == "TOP1" else "steps: 3\n" + "schedule: bisection\neps: 0.5\n" * (attack == "TMIN")
+    (tmp_path / "own.yaml").write_text(f"form: {form}\nattacks: [{attack}]\n{search}")
+    flags = {"suite": tmp_path / "own.yaml", "max_queries": 6, "strong_sample": "off"}
+    if attack == "TOP1":
+        flags.update(steps=None, strong_sample=None, labels="none")
+    files, manifest, report = verify.unpack(bundle := evidence(tmp_path, plain, images, **flags))
+    assert verify.verify(bundle, plain).startswith("confirmed: 6 outcomes")
+    net = verify.Model(plain, report, manifest)
+    attacked, clean = (net.points([verify.pixels(name, files[name]) for name in manifest[of]]) for of in ("attacked", "images"))
+    judge, kind = verify.Judge(report, manifest, clean, 0), verify.KINDS[attack]
+    [measure] = verify.MEASURES[kind][0]
+    ids, tried = [item["id"] for item in manifest["items"]], 0
+    for place, outcome in enumerate(report["outcomes"]):
+        query = ids.index(outcome["query"])
+        nearest = sorted(range(len(ids)), key=lambda i: judge.far(clean[query], clean[i]))[1:]
+        # TMIN may aim at any other class than those of the query and of its nearest image. TOP1 never aims at one of the query's near copies.
+        known = judge.labels[[query, nearest[0]]]
+        wrong = nearest[1:] if attack == "TOP1" else [query, *(i for i in nearest if attack == "GTT" or judge.labels[i] in known)]
+        for target in [target for target in wrong if [ids[target]] != outcome["targets"]][:3]:
+            states = [bool(judge.measure(kind, query, [target], point, True)[0]) for point in (clean[query], attacked[place])]
+            changed = json.loads(json.dumps(report))
+            before, after = states
+            changed["outcomes"][place].update(targets=[ids[target]], before={measure: before}, after={measure: after})
+            with pytest.raises(SystemExit, match="can't be its targets"):
+                verify.verify(sealed({**files, "report.json": json.dumps(changed).encode()}, manifest), plain)
+            tried += 1
+    assert tried > 10
+
+
+def test_replayed_targets_may_be_those_of_another_model(plain: Path, tmp_path: Path):
+    """A class that another model does not find, and this one does: the report states that, and is confirmed."""
+    binary.checked(["images", f"--out={tmp_path / 'many'}", "--seed=3", "--classes=30", "--samples=2"])
+    (tmp_path / "own.yaml").write_text("form: corrected\nattacks: [TMIN]\nsteps: 3\nschedule: bisection\neps: 0.5\n")
+    flags = {"suite": tmp_path / "own.yaml", "max_queries": None, "steps": None, "strong_sample": "off"}
+    files, manifest, report = verify.unpack(evidence(tmp_path, plain, tmp_path / "many", **flags, trials_out=tmp_path / "t.json"))
+    net = verify.Model(plain, report, manifest)
+    judge = verify.Judge(report, manifest, net.points([verify.pixels(name, files[name]) for name in manifest["images"]]), 0)
+    ids, trials, changed = [item["id"] for item in manifest["items"]], json.loads((tmp_path / "t.json").read_text()), set()
+    for row in trials["trials"]["attacks"]["tmin"]:
+        query = ids.index(row["query"])
+        nearest = min((i for i in range(len(ids)) if i != query), key=lambda i: judge.far(judge.points[query], judge.points[i]))
+        if judge.labels[nearest] != judge.labels[query]:
+            row["targets"] = [ids[nearest]]
+            changed.add(row["query"])
+    (tmp_path / "t.json").write_text(json.dumps(trials))
+    bundle = evidence(tmp_path, plain, tmp_path / "many", **flags, trials=tmp_path / "t.json")
+    found = {outcome["query"] for outcome in verify.unpack(bundle)[2]["outcomes"] if not outcome["before"]["hit"]}
+    assert found == changed != set()
+    assert verify.verify(bundle, plain).startswith("confirmed")
+
+
 @pytest.mark.parametrize("listed", [True, False], ids=["pairs", "classes"])
 def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_path: Path):
     """The distance of each decision, and TAR and FAR of clean pairs, from a list of pairs or from classes."""
     files = sorted(images.glob("*/*.png"))
     pairs = [(a, b, a.parent == b.parent) for i, a in enumerate(files) for b in files[i + 1 :] if a.parent == b.parent or (i + len(b.name)) % 2]
+    # A pair with an image that can't be read is listed and not measured.
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    pairs.insert(1, (tmp_path / "broken.png", files[0], False))
     with open(tmp_path / "pairs.csv", "w", newline="") as file:
         csv.writer(file).writerows([["path_a", "path_b", "same"], *pairs])
     (tmp_path / "own.yaml").write_text("form: corrected\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\nthreshold: far=0.05\nsteps: 3\n")
@@ -368,3 +426,13 @@ def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_p
         refused(lambda report: after(report).update(distance=after(report)["distance"] + 0.01), "after the attack")
     refused(lambda report: report["verification"].update(tar=report["verification"]["tar"] + 5), "tar is stated as")
     refused(lambda report: report["verification"].update(far=0.0), "far is stated as")
+
+    def refused_pairs(pairs: list, why: str):
+        with pytest.raises(SystemExit, match=why):
+            verify.verify(sealed(files, {**manifest, "pairs": pairs}), plain)
+
+    # A forger could count the pairs on which the model is right, and these twice.
+    pairs = manifest["pairs"]
+    refused_pairs(pairs + pairs[-1:], "TAR and FAR are not those of the data")
+    refused_pairs(pairs[1:], "TAR and FAR are not those of the data" if listed else "genuine pairs, and the report states")
+    refused_pairs([[a, b, not same] for a, b, same in pairs], "TAR and FAR are not those of the data")

@@ -226,7 +226,9 @@ def test_a_missing_baseline_is_shown_and_may_be_an_error(audit, tmp_path: Path):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two models, and stand-ins for audit and the engines, which do nothing."""
-    program(tmp_path / "bin" / "audit", 'if [ "$1" = --version ]; then echo audit 0.1.0; echo more; fi')
+    inspect = """printf '{\\n  "sha256": "%s",\\n' "$(cat "$(dirname "$2")/weights.bin" 2>/dev/null)"; exit 12"""
+    audit = f'case "$1" in --version) echo audit 0.1.0; echo more ;; inspect) {inspect} ;; esac'
+    program(tmp_path / "bin" / "audit", audit)
     for name in ("parallel", "sbatch"):
         program(tmp_path / "bin" / name, "echo 7")
     for name in ("a", "b"):
@@ -254,11 +256,12 @@ def test_parts_of_another_run_are_not_taken(engine: str, folder: Path, sh):
         done = sh(script, **run | {name: value})
         assert done.returncode == 2 and f"{engine}: out has the parts of another run" in done.stderr, name
         assert shown in done.stderr
-    # The card belongs to the model.
-    (folder / "a.yaml").write_text("mean: [0.5]")
-    assert sh(script, **run).returncode == 2
-    (folder / "a.yaml").unlink()
-    assert sh(script, **run).returncode == 0
+    # The card, the files with its preprocessing and the weights belong to the model, whatever its weights' file is called.
+    for name in ("a.yaml", "processor_config.json", "preprocessor_config.json", "open_clip_config.json", "config.json", "weights.bin"):
+        (folder / name).write_text("mean: [0.5]")
+        assert sh(script, **run).returncode == 2, name
+        (folder / name).unlink()
+        assert sh(script, **run).returncode == 0, name
     (folder / "out" / "run.txt").unlink()
     assert sh(script, **run).returncode == 2
 
@@ -298,7 +301,12 @@ def test_pods_of_another_job_are_refused(folder: Path, sh):
     assert sh(script, **pod).returncode == 0
     (folder / "out" / "part-1.json").write_text("")
     assert sh(script, **pod | {"JOB_COMPLETION_INDEX": "1"}).returncode == 0
-    (folder / "model.onnx").write_text("another")
-    done = sh(script, **pod)
-    assert done.returncode == 2 and "has the parts of another run" in done.stderr
+    for name, before in [("model.onnx", "model"), ("model.yaml", None), ("processor_config.json", None), ("weights.bin", None)]:
+        (folder / name).write_text("another")
+        done = sh(script, **pod)
+        assert done.returncode == 2 and "has the parts of another run" in done.stderr, name
+        (folder / name).unlink()
+        if before is not None:
+            (folder / name).write_text(before)
+        assert sh(script, **pod).returncode == 0, name
     assert sorted(entry.name for entry in (folder / "out").iterdir()) == ["part-1.json", "run.txt"]

@@ -1,16 +1,18 @@
 """Copies of fsspec URLs on a node, compared with the file system that they come from."""
 
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 fsspec = pytest.importorskip("fsspec")
 
 from onnx_audit import UsageError  # noqa: E402
-from onnx_audit.model import fingerprint  # noqa: E402
+from onnx_audit.model import PREPROCESSING, fingerprint  # noqa: E402
 from onnx_audit.pytest_plugin import _key  # noqa: E402
 from onnx_audit.staging import staged  # noqa: E402
 
@@ -97,6 +99,11 @@ def test_weights_belong_to_the_fingerprint_of_a_model_whatever_their_name(tmp_pa
         found.add(_key({"model": str(tmp_path / "model.onnx")}))
         (tmp_path / "sub folder" / "other").write_bytes(content)
     assert len(found) == 4
+
+
+def test_every_file_with_preprocessing_that_audit_reads_is_copied():
+    source = (ROOT / "crates" / "audit-model" / "src" / "exported.rs").read_text()
+    assert tuple(re.findall(r'Kind \{ name: "([^"]+)"', source)) == PREPROCESSING
 
 
 def test_preprocessing_may_be_above_a_folder_onnx(bucket):

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Compares ε50 of `audit` with the smallest changes that other attacks find for the same queries.
 
-    python research/tools/peer_ladder.py --audit PATH --queries N MODEL.onnx[=IMAGES][@EPS] ...
+    python research/tools/peer_ladder.py --audit PATH --queries N [--norm l2] MODEL.onnx[=IMAGES][@EPS] ...
 
-ε50 is the ε, in 255ths, at which half of the correct queries fail. It must never be more than 5 % above the
-median of the smallest change per query that any other search finds. For each model this script runs `audit`
-with its default suite and with the suite `minimum`, then attacks in PyTorch on the same queries:
+ε50 is the ε at which half of the correct queries fail: in 255ths in L∞, a length over pixels in [0, 1] in L2.
+It must never be more than 5 % above the median of the smallest change per query that any other search finds.
+For each model this script runs `audit` with its default suite and with the suite `minimum` (L2: `minimum-l2`
+and `minimum-cw`), then attacks in PyTorch on the same queries:
 
 - FAB of torchattacks, without a target among the nearest classes, and towards each of the nearest classes;
-- FMN of foolbox, with two step sizes;
+- FMN of foolbox, with two step sizes; in L2, DDN (Rony et al., CVPR 2019) of foolbox besides;
 - PGD with momentum on the margin, with bisection of ε. It starts at the clean image, then at two random ones.
 
 All attacks have the same largest ε, that of the default suite. The results of audit are read from its
@@ -161,7 +162,82 @@ class Few(torch.nn.Module):
         return self.model(x).gather(1, self.classes[query])
 
 
-def fab(model, x, y, query, eps, steps, classes, few):
+class Linf:
+    """Changes by their largest entry."""
+
+    name, fab, suites, scale, digits = "linf", "Linf", ["minimum"], 255, 3
+
+    @staticmethod
+    def size(change):
+        return change.abs().amax((1, 2, 3))
+
+    @staticmethod
+    def foolbox(steps):
+        import foolbox
+
+        for size in (1.0, 10.0):
+            yield f"FMN, step {size:g}", foolbox.attacks.LInfFMNAttack(steps=steps, max_stepsize=size)
+
+    @staticmethod
+    def projected(image, x, e):
+        return torch.min(torch.max(image, (x - e).clamp(min=0)), (x + e).clamp(max=1))
+
+    @staticmethod
+    def start(x, e):
+        return x + e * (2 * torch.rand_like(x) - 1)
+
+    @staticmethod
+    def direction(momentum, _):
+        return momentum.sign()
+
+
+class L2:
+    """Changes by their Euclidean length."""
+
+    name, fab, suites, scale, digits = "l2", "L2", ["minimum-l2", "minimum-cw"], 1, 4
+
+    @staticmethod
+    def size(change):
+        return change.flatten(1).norm(dim=1)
+
+    @staticmethod
+    def foolbox(steps):
+        import foolbox
+
+        for size in (1.0, 10.0):
+            yield f"FMN, step {size:g}", foolbox.attacks.L2FMNAttack(steps=steps, max_stepsize=size)
+        for size in (0.1, 1.0):
+            yield f"DDN, from {size:g}", foolbox.attacks.DDNAttack(steps=steps, init_epsilon=size)
+
+    @staticmethod
+    def projected(image, x, e):
+        """The nearest image of the ball: the factor of the change is found by bisection."""
+        radius, change = e.flatten(), image - x
+        low, high = torch.zeros_like(e), torch.ones_like(e)
+        for _ in range(20):
+            middle = (low + high) / 2
+            inside = (L2.size((x + middle * change).clamp(0, 1) - x) <= radius)[:, None, None, None]
+            low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
+        whole = (L2.size(image.clamp(0, 1) - x) <= radius)[:, None, None, None]
+        return torch.where(whole, image, x + low * change).clamp(0, 1)
+
+    @staticmethod
+    def start(x, e):
+        noise = torch.randn_like(x)
+        return x + e * noise / L2.size(noise)[:, None, None, None]
+
+    @staticmethod
+    def direction(momentum, image):
+        """A unit vector, without the pixels that are black or white and can't go further."""
+        stuck = ((image <= 0) & (momentum < 0)) | ((image >= 1) & (momentum > 0))
+        free = momentum.masked_fill(stuck, 0)
+        return free / L2.size(free)[:, None, None, None].clamp(min=1e-12)
+
+
+NORMS = {norm.name: norm for norm in (Linf, L2)}
+
+
+def fab(model, norm, x, y, query, eps, steps, classes, few):
     """Runs FAB untargeted among `few` classes, then towards each of the nearest `classes`. Yields a name and
     images for each.
 
@@ -176,31 +252,29 @@ def fab(model, x, y, query, eps, steps, classes, few):
         order = model.near(x, query).amin(2).scatter(1, y[:, None], -1.0).argsort(1)[:, :few]
     table = torch.zeros((len(model.labels), order.shape[1]), dtype=torch.long)
     table[query] = order
-    free = ta.FAB(Few(model, table).eval(), eps=eps, steps=steps)
+    free = ta.FAB(Few(model, table).eval(), norm=norm.fab, eps=eps, steps=steps)
     yield "FAB", free.attack_single_run(named, torch.zeros_like(y))[:, :, :-1]
-    aimed = ta.FAB(model, eps=eps, steps=steps, multi_targeted=True)
+    aimed = ta.FAB(model, norm=norm.fab, eps=eps, steps=steps, multi_targeted=True)
     for k in range(classes):
         aimed.target_class = k + 2
         yield f"FAB, class {k + 1}", aimed.attack_single_run_targeted(named, y)[:, :, :-1]
 
 
-def fmn(model, x, y, query, steps):
-    """FMN in L∞, with the step size that foolbox has by default and with ten times it."""
+def fmn(model, norm, x, y, query, steps):
+    """FMN with the step size that foolbox has by default and with ten times it, and what else it has for the norm."""
     import foolbox
 
     named = model.named(x, query)
-    for size in (1.0, 10.0):
-        attack = foolbox.attacks.LInfFMNAttack(steps=steps, max_stepsize=size)
+    for name, attack in norm.foolbox(steps):
         found = attack.run(foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu"), named, y)
-        yield f"FMN, step {size:g}", found.detach()[:, :, :-1]
+        yield name, found.detach()[:, :, :-1]
 
 
-def pgd(model, x, y, query, eps, start, steps=60):
+def pgd(model, norm, x, y, query, eps, start, steps=60):
     """PGD with momentum on the margin, with an ε for each image. Returns the first wrong image of each query, and whether there is one."""
     e = eps[:, None, None, None]
-    low, high = (x - e).clamp(min=0), (x + e).clamp(max=1)
     found, done = x.clone(), torch.zeros(len(x), dtype=torch.bool)
-    now = x.clone() if start == 0 else torch.min(torch.max(x + e * (2 * torch.rand_like(x) - 1), low), high)
+    now = x.clone() if start == 0 else norm.projected(norm.start(x, e), x, e)
     momentum = torch.zeros_like(x)
     for step in range(steps + 1):
         left = torch.nonzero(~done).flatten()
@@ -215,11 +289,12 @@ def pgd(model, x, y, query, eps, start, steps=60):
         found[left[wrong]], done[left[wrong]] = image.detach()[wrong], True
         momentum[left] = 0.75 * momentum[left] + g / g.abs().mean((1, 2, 3), keepdim=True).clamp(min=1e-12)
         size = e[left] / 2 * (1 + math.cos(math.pi * step / (steps + 1))) / 2
-        now[left] = torch.min(torch.max(image.detach() + size * momentum[left].sign(), low[left]), high[left])
+        moved = image.detach() + size * norm.direction(momentum[left], image.detach())
+        now[left] = norm.projected(moved, x[left], e[left])
     return found, done
 
 
-def bisected(model, x, y, query, eps, starts=3, span=512, to=1.05):
+def bisected(model, norm, x, y, query, eps, starts=3, span=512, to=1.05):
     """The smallest ε at which PGD finds an image, between eps / span and eps, by bisection of log ε."""
     high, low = torch.full((len(x),), float(eps)), torch.full((len(x),), eps / span)
     best, broken = x.clone(), torch.zeros(len(x), dtype=torch.bool)
@@ -233,11 +308,11 @@ def bisected(model, x, y, query, eps, starts=3, span=512, to=1.05):
             if len(left) == 0:
                 break
             q = at[left]
-            found, done = pgd(model, x[q], y[q], query[q], now[left], start)
+            found, done = pgd(model, norm, x[q], y[q], query[q], now[left], start)
             best[q[done]] = found[done]
             lost[left[done]] = True
         broken[at[lost]] = True
-        high[at[lost]] = torch.minimum(now, (best[at] - x[at]).abs().amax((1, 2, 3)))[lost]
+        high[at[lost]] = torch.minimum(now, norm.size(best[at] - x[at]))[lost]
         if not first:
             low[at[~lost]] = now[~lost]
         first = False
@@ -245,7 +320,7 @@ def bisected(model, x, y, query, eps, starts=3, span=512, to=1.05):
     yield "PGD", best
 
 
-def sizes(judge, x, found, query, eps):
+def sizes(judge, norm, x, found, query, eps):
     """Returns the size of each change and the images.
 
     The size is infinite if the query is still correct in ONNX Runtime, or if the change is larger than ε.
@@ -253,7 +328,7 @@ def sizes(judge, x, found, query, eps):
     least, images = torch.full((len(x),), math.inf), x.clone()
     for factor in FURTHER:
         image = (x + factor * (found - x)).clamp(0, 1)
-        size = (image - x).abs().amax((1, 2, 3))
+        size = norm.size(image - x)
         at = torch.nonzero(least.isinf() & (size > 0) & (size <= eps * 1.00001)).flatten()
         if len(at):
             wrong = ~judge.correct(image[at], query[at])
@@ -277,8 +352,8 @@ def median(values):
     return ordered[math.ceil(len(ordered) / 2) - 1]
 
 
-def shown(value):
-    return f"{255 * value:.3f}" if math.isfinite(value) else "above ε₀"
+def shown(value, norm):
+    return f"{norm.scale * value:.{norm.digits}f}" if math.isfinite(value) else "above ε₀"
 
 
 def ladder(args, word, folder):
@@ -288,9 +363,11 @@ def ladder(args, word, folder):
     print(f"{path.stem}", file=sys.stderr, flush=True)
     data_used = prepared(args.audit, data, size, folder / "images")
     given = data and data_used
-    flags = ["--max-queries", str(args.queries)]
+    norm = NORMS[args.norm]
+    flags = ["--max-queries", str(args.queries), *(["--norm", norm.name] if norm is not Linf else [])]
     report = audited(args.audit, path, given, folder / "robust.json", flags + (["--eps", eps_flag] if eps_flag else []))
-    least = audited(args.audit, path, given, folder / "minimum.json", ["--suite", "minimum", "--strong-sample", "off", *flags])
+    plain = ["--strong-sample", "off", "--max-queries", str(args.queries)]
+    least = {suite: audited(args.audit, path, given, folder / f"{suite}.json", ["--suite", suite, *plain]) for suite in norm.suites}
 
     how, metric = report["model"]["preprocessing"], report["model"]["metric"]
     if set(how["scale"]) != {1.0} or set(how["shift"]) != {0.0} or how["layout"] != "nchw" or how["order"] == "bgr" or how["resize"]:
@@ -313,21 +390,23 @@ def ladder(args, word, folder):
 
     ids = [o["query"] for o, r in zip(outcomes, correct) if r]
     ours = torch.tensor([o["enough"].get("size") or math.inf for o, r in zip(outcomes, correct) if r])
-    found = {o["query"]: o["size"] if o.get("size") is not None else o["linf"] for o in least["outcomes"]
-             if o["attack"] == "MIN" and o["before"]["hit"] and not o["after"]["hit"]}
-    missing = set(ids) - {o["query"] for o in least["outcomes"] if o["attack"] == "MIN"}
-    if missing:
-        fail(f"{path}: expected the same queries in both reports, found {len(missing)} that differ")
-    minimum = torch.tensor([found.get(i, math.inf) for i in ids])
-    minimum[minimum > eps * 1.00001] = math.inf
-    peers, places = {"minimum": minimum}, {}
+    peers, places = {}, {}
+    for suite, of in least.items():
+        found = {o["query"]: o["size"] if o.get("size") is not None else o["linf"] for o in of["outcomes"]
+                 if o["attack"] == "MIN" and o["before"]["hit"] and not o["after"]["hit"]}
+        missing = set(ids) - {o["query"] for o in of["outcomes"] if o["attack"] == "MIN"}
+        if missing:
+            fail(f"{path}: expected the same queries in both reports, found {len(missing)} that differ")
+        minimum = torch.tensor([found.get(i, math.inf) for i in ids])
+        minimum[minimum > eps * 1.00001] = math.inf
+        peers[suite] = minimum
 
     query = query[correct]
     x, y = images[query], labels[query]
     for attack in (
-        fab(model, x, y, query, eps, args.fab_steps, args.fab_classes, args.few),
-        fmn(model, x, y, query, args.fmn_steps),
-        bisected(model, x, y, query, eps),
+        fab(model, norm, x, y, query, eps, args.fab_steps, args.fab_classes, args.few),
+        fmn(model, norm, x, y, query, args.fmn_steps),
+        bisected(model, norm, x, y, query, eps),
     ):
         torch.manual_seed(0)
         np.random.seed(0)
@@ -336,20 +415,21 @@ def ladder(args, word, folder):
             name, images_found = next(attack, (None, None))
             if name is None:
                 break
-            peers[name], images_found = sizes(judge, x, images_found.detach(), query, eps)
+            peers[name], images_found = sizes(judge, norm, x, images_found.detach(), query, eps)
             places[name] = place(model, x, y, query, images_found).tolist()
-            print(f"    {name}: median {shown(median(peers[name]))}, {model.passes} image passes, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            print(f"    {name}: median {shown(median(peers[name]), norm)}, {model.passes} image passes, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
     columns = {
-        "minimum": peers["minimum"],
+        **{suite: peers[suite] for suite in norm.suites},
         "FAB": peers["FAB"],
         "FAB-T": torch.stack([v for k, v in peers.items() if k.startswith("FAB,")]).amin(0),
-        "FMN": torch.stack([v for k, v in peers.items() if k.startswith("FMN")]).amin(0),
+        **{n: torch.stack(of).amin(0) for n in ("FMN", "DDN") if (of := [v for k, v in peers.items() if k.startswith(n)])},
         "PGD": peers["PGD"],
     }
     names = list(peers)
     every = torch.stack(list(peers.values()))
     best = every.amin(0)
+    # Reports count ε50 in 255ths in every norm.
     value = report["scores"]["robust_r1"]["ladder"]["eps50"]
     eps50 = value["value"] / 255 if value["value"] < value["most"] * (1 - 1e-7) else math.inf
     if math.isfinite(eps50) and abs(eps50 - median(ours)) > 1e-4 * eps50:
@@ -358,14 +438,15 @@ def ladder(args, word, folder):
     ahead = sum(1 for i in range(len(ids)) if best[i] > MARGIN * ours[i])
     middle = median(best)
     where = "built-in" if data is None else "/".join(data.parts[-2:])
-    row = [f"{path.stem}, {where}", len(ids), shown(eps50), *(shown(median(v)) for v in columns.values()), shown(middle)]
+    medians = [shown(median(v), norm) for v in columns.values()]
+    row = [f"{path.stem}, {where}", len(ids), shown(eps50, norm), *medians, shown(middle, norm)]
     row += [f"{eps50 / middle:.3f}" if math.isfinite(eps50) and math.isfinite(middle) else "–", len(beaten), ahead]
 
     def line(i):
         """A query, and each search that found a much smaller change, with the class that its image is taken for."""
         smaller = sorted((float(v), n) for n, v in zip(names, every[:, i]) if ours[i] > MARGIN * v)
-        said = [f"{n} {shown(v)}" + (f" → {places[n][i]}" if n in places else "") for v, n in smaller]
-        return f"- {path.stem}, {ids[i]}: audit {shown(float(ours[i]))}; {'; '.join(said)}"
+        said = [f"{n} {shown(v, norm)}" + (f" → {places[n][i]}" if n in places else "") for v, n in smaller]
+        return f"- {path.stem}, {ids[i]}: audit {shown(float(ours[i]), norm)}; {'; '.join(said)}"
 
     lines = [line(i) for i in sorted(beaten, key=lambda i: float(best[i] / ours[i]))]
     kept = {"model": path.stem, "images": where, "eps": eps, "queries": ids, "audit": ours.tolist()}
@@ -377,6 +458,7 @@ def ladder(args, word, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--audit", required=True, help="the program")
+    parser.add_argument("--norm", choices=list(NORMS), default="linf", help="the norm of the changes [linf]")
     parser.add_argument("--queries", type=int, default=100, help="queries of each model [100]")
     parser.add_argument("--fab-steps", type=int, default=100, help="steps of each run of FAB [100]")
     parser.add_argument("--fab-classes", type=int, default=5, help="nearest classes that FAB aims at [5]")

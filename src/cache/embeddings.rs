@@ -266,14 +266,21 @@ fn changed_since(name: &str, id: &str) -> Error {
     stale(name, &format!("the image `{id}` has changed since its embedding was made"))
 }
 
-/// How far an embedding is from the saved one, in per cent of its length, if it is another.
-fn apart(found: ArrayView1<f32>, saved: &[f32]) -> Option<f64> {
+/// How an embedding that the model gives now differs from the saved one, in words; `None` if it agrees. Two
+/// that are not finite agree: the gallery refuses them, and names the image.
+fn difference(found: ArrayView1<f32>, saved: &[f32]) -> Option<String> {
+    let all_finite = [found.iter().all(|v| v.is_finite()), saved.iter().all(|v| v.is_finite())];
+    match all_finite {
+        [false, true] => return Some("is finite there, and the model gives NaN or infinity now".into()),
+        [true, false] => return Some("has NaN or infinity there, and is finite now".into()),
+        [false, false] => return None,
+        [true, true] => {}
+    }
     let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
-    let apart = length(&mut found.iter().zip(saved).map(|(a, b)| f64::from(a - b)));
+    let apart = length(&mut found.iter().zip(saved).map(|(a, b)| f64::from(*a) - f64::from(*b)));
     let own = length(&mut found.iter().map(|v| f64::from(*v)));
-    // NaN compares as false.
-    let same = apart <= TOLERANCE * own;
-    (!same && apart > 0.0).then_some(100.0 * apart / own)
+    (apart > TOLERANCE * own)
+        .then(|| format!("is {:.2} % from what the model gives now", 100.0 * apart / own))
 }
 
 /// Embeds a sample again. Each part of a run has another sample.
@@ -316,9 +323,8 @@ fn look_again(
     }
     let found = model.embed(&pixels)?;
     for ((id, saved), found) in expected.iter().zip(found.rows()) {
-        if let Some(percent) = apart(found, saved) {
-            let why = format!("the embedding of `{id}` is {percent:.2} % from what the model gives now");
-            return Err(stale(name, &why));
+        if let Some(how) = difference(found, saved) {
+            return Err(stale(name, &format!("the embedding of `{id}` {how}")));
         }
     }
     phase.finish();
@@ -328,4 +334,24 @@ fn look_again(
         expected.len()
     ));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+    use ndarray::aview1;
+
+    /// Comparisons with NaN are false, and infinity is within any tolerance of itself.
+    #[test]
+    fn an_embedding_that_is_no_longer_finite_differs() {
+        let says = |found: &[f32], saved: &[f32]| difference(aview1(found), saved).unwrap_or_default();
+        assert_eq!(says(&[3.0, 4.0], &[3.0, 4.0]), "");
+        assert_eq!(says(&[3.0, 4.0], &[3.0, 4.001]), "");
+        assert_eq!(says(&[3.0, 4.0], &[3.0, 4.5]), "is 10.00 % from what the model gives now");
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert_eq!(says(&[3.0, bad], &[3.0, bad]), "");
+            assert!(says(&[3.0, bad], &[3.0, 4.0]).contains("NaN or infinity now"), "{bad}");
+            assert!(says(&[3.0, 4.0], &[3.0, bad]).contains("finite now"), "{bad}");
+        }
+    }
 }

@@ -133,8 +133,8 @@ pub struct BoundArgs {
     /// changes [default: the suite's, mostly linf]
     #[arg(long, value_name = "linf|l2")]
     pub norm: Option<String>,
-    /// An image of the model's input size: attacks may change the pixels where it is white. In file space it
-    /// has any size, and is scaled to each photograph. ε is 1 unless --eps says otherwise
+    /// An image of the model's input size: attacks may change the pixels where it is white. With --space
+    /// file it may have any size, and is scaled to each photograph. ε is 1 unless --eps says otherwise
     #[arg(long, value_name = "IMAGE", conflicts_with = "patch")]
     pub mask: Option<PathBuf>,
     /// Attacks may change a rectangle of this share of the area, such as 0.1, at a random place for each
@@ -279,7 +279,7 @@ pub struct GateArgs {
     pub fail_over: Vec<String>,
     /// Fail (exit code 11) if a metric is worse than in the baseline by more than N, and by more than chance
     /// explains: ars=1.0 [default with a baseline: 1 point of robust_r1, ars, ers and benign.r1, 0.1 of
-    /// eps50; beside other metrics only benign.r1]
+    /// eps50 and median_eps; beside other metrics only benign.r1]
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub max_drop: Vec<String>,
     /// An earlier report, .json, to compare with; an audit repeats its trials

@@ -1,6 +1,6 @@
 //! `audit gate`.
 
-use super::args::GateArgs;
+use super::args::{GateArgs, ProgressArgs};
 use super::{Done, written};
 use crate::judge::gate::Rules;
 use crate::judge::row::alarm;
@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
     robust_r1                 R@1 under the strong search\n  \
     robust_r1@1/255           at a smaller ε; robust_r1_file@1/255: 8-bit files\n  \
     robust_top1               without classes, instead of robust_r1\n  \
+    median_eps                median of the smallest changes (suite minimum)\n  \
     ars, ers, ars_strong      scores\n  \
     attack.ES:R               the mean after an attack (audit attacks)\n  \
     attack.ES:R.resistance    its resistance per trial; .table: by means\n  \
@@ -44,6 +45,9 @@ pub struct GateCommand {
     /// File to write the report with the verdict to; the extension chooses the format. May be repeated
     #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// How errors are shown; there is no progress.
+    #[command(flatten)]
+    pub progress: ProgressArgs,
 }
 
 impl GateCommand {

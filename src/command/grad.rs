@@ -1,6 +1,6 @@
 //! `audit grad`.
 
-use super::args::{DescribedArgs, RuntimeArgs};
+use super::args::{DescribedArgs, ProgressArgs, RuntimeArgs};
 use super::values::batch;
 use super::{Done, limit, passed};
 use crate::feature::grad_file::{self, GradFile};
@@ -37,6 +37,9 @@ pub struct GradArgs {
     /// The library.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
+    /// How errors are shown; there is no progress.
+    #[command(flatten)]
+    pub progress: ProgressArgs,
 }
 
 impl GradArgs {

@@ -171,6 +171,8 @@ impl Cli {
             Some(Command::Geometry(args)) => args.progress.mode(),
             Some(Command::Embed(args)) => args.progress.mode(),
             Some(Command::Compare(args)) => args.progress.mode(),
+            Some(Command::Gate(args)) => args.progress.mode(),
+            Some(Command::Grad(args)) => args.progress.mode(),
             Some(_) => Mode::Auto,
         }
     }

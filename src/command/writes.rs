@@ -27,7 +27,7 @@ pub const WRITTEN: [Written; 6] = [
     },
     Written {
         place: "*/attacked.run",
-        what: "in the folder of --attacked-out: a hash of the audit that its files are of, for --resume",
+        what: "in the folder of --attacked-out: a hash of the audit, and path and hash of each file, for --resume",
     },
     Written {
         place: "~/.cache/audit/check/*.json",

@@ -1,10 +1,11 @@
 """Confirms the outcomes of an audit with the original model: python verify.py evidence.zip model.onnx [photos/ or the list of images]
 
 Needs numpy, Pillow and onnxruntime, and no part of audit. The model file, with its external data, must have the SHA-256 of the report. The
-script embeds every image once, and compares every outcome, robust R@1, and FAR and TAR with the report, and no other number of it. A comparison
-within SLACK of a tie is accepted with either result. The SHA-256 of the data is computed from the listed images; if their folder is given, every
-file in it is hashed, and decoded and compared with the archive's image. For a JPEG file, the image that audit decoded is confirmed; outcomes that
-differ if Pillow decodes the file are listed. That no other attack breaks a query can't be confirmed. Exit code 0: confirmed."""
+script embeds every image once, and compares every outcome, robust R@1, and FAR and TAR with the report, and no other number of it. The targets of
+GTT, TMIN and TOP1 must be those of their definitions. A comparison within SLACK of a tie is accepted with either result. The SHA-256 of the data
+is computed from the listed images; if their folder is given, every file in it is hashed, and decoded and compared with the archive's image. For a
+JPEG file, the image that audit decoded is confirmed; outcomes that differ if Pillow decodes the file are listed. That no other attack breaks a
+query can't be confirmed. Exit code 0: confirmed."""
 
 import hashlib, io, json, os, sys, zipfile
 from pathlib import Path
@@ -43,8 +44,7 @@ PARTS = {  # fields of ONNX's protobuf messages that contain tensors, by field n
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
 }
-TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
-TYPES |= {f"tensor({kind})": np.dtype(kind).type for kind in "uint8 int8 uint16 int16 uint32 int32 uint64 int64".split()}
+TYPES = {f"tensor({t})": t for t in "float16 double uint8 int8 uint16 int16 uint32 int32 uint64 int64".split()} | {"tensor(float)": "float32"}
 
 
 def printable(text):  # names may have control characters, which could forge a line
@@ -222,10 +222,11 @@ class Model:  # maps images [B, C, H, W] to embeddings [B, D], normalised unless
 
 
 class Judge:  # measures embeddings [D] as the report's form defines
-    def __init__(self, report, manifest, points):
+    def __init__(self, report, manifest, points, slack):
         metric, self.items, self.held_out, self.points = report["model"]["metric"], manifest["items"], manifest["held_out"], points
         self.cosine, self.own, n = metric == "cosine", report["suite"]["form"] == "corrected", report["data"]["gallery"]
-        self.sides = np.array([-SLACK, SLACK]) * (np.linalg.norm(points, axis=1).max() if metric == "euclidean" else 1)
+        self.replayed = any(flag in report.get("command", "") for flag in ("--trials", "--baseline"))  # targets may be another model's
+        self.sides = np.array([-slack, slack]) * (np.linalg.norm(points, axis=1).max() if metric == "euclidean" else 1)
         self.gallery, self.labels, self.decisions = points[:n], np.array([item["label"] for item in self.items])[:n], report.get("verification")
         self.cameras = np.array([-1 if item["camera"] is None else item["camera"] for item in self.items])
 
@@ -244,6 +245,16 @@ class Judge:  # measures embeddings [D] as the report's form defines
         if kind == "captured":
             return all(q in targets or not self.kept(q, True)[query] for q in self.held_out)
         return kind in (sets := {"hit": mine & kept, "duplicates": mine & kept, "others": ~mine & kept}) and not sets[kind].any()
+
+    def aimed(self, attack, query, targets, before):  # whether the targets may be the attack's; most attacks have no others or draw any
+        if attack == "GTT":  # the image nearest to the clean query; in the published form the second one, if the query is in the gallery
+            kept, distances = self.kept(query, self.own), self.far(self.points[query], self.gallery)
+            low, high = self.rank(distances, distances[targets[0]], self.kept(query, self.own, *targets))
+            return len(targets) == 1 and kept[targets[0]] and low <= (not self.own and query < len(kept)) <= high
+        if attack == "TMIN":  # of neither the query's class nor the one that the clean query finds
+            other = len(targets) == 1 and self.labels[targets[0]] != self.items[query]["label"] and (before["hit"] or self.replayed)
+            return other and self.kept(query, True)[targets[0]]
+        return attack != "TOP1" or before["hit"]  # the clean query finds one of the targets
 
     def rank(self, distances, at, kept):  # lowest and highest possible rank of the distance `at`
         return [np.count_nonzero(kept & (distances < at + side)) for side in self.sides]
@@ -295,8 +306,9 @@ def confirmed(bundle, model, folder):
     hashes = {"model": model_hash(Path(model)), "data": data_hash(items, manifest["listed"], photos)}
     for what, found in hashes.items():
         check(found == report[what]["sha256"], f"the {what} has sha256 {found}, and the report's has {report[what]['sha256']}")
-    masks = manifest.get("masks") or [None] * len(outcomes)
-    check(len(outcomes) == len(manifest["attacked"]) == len(masks), "trials are missing, or there are others")
+    masks, in_files, jpeg = manifest.get("masks") or [None] * len(outcomes), suite.get("space") == "file", suite.get("jpeg")
+    of_trials = [masks, *(manifest[k] for k in ["attacked"] + ["photographs"] * in_files + ["written", "decoded"] * bool(jpeg))]
+    check(all(len(names) == len(outcomes) for names in of_trials), "trials are missing, or there are others")
     check(len({(outcome["attack"], outcome["query"]) for outcome in outcomes}) == len(outcomes), "a trial is there twice")
     check(len(items) == len(manifest["images"]), "images are missing, or there are others")
     ranked = [item["role"] != QUERY for item in items]
@@ -304,22 +316,15 @@ def confirmed(bundle, model, folder):
     check(manifest["pooling"] == report["model"].get("pooling"), f"pooling {manifest['pooling']} is not the report's")
     net = Model(model, report, manifest)
     clean, attacked = [pixels(n, files[n]) for n in manifest["images"]], manifest["attacked"]
-    in_files, jpeg = suite.get("space") == "file", suite.get("jpeg")
-    if in_files:  # attacked files have their own sizes, and together may not fit into memory
-        photographs, read = manifest["photographs"], manifest["decoded" if jpeg else "attacked"]
-        check(len(photographs) == len(read) == len(attacked), "photographs or attacked files are missing, or there are others")
-        inputs = [prepared(opened(files[n]), net.pre) for n in read]
-    else:
-        inputs = [pixels(n, files[n]) for n in attacked]
+    photographs, read = manifest["photographs"], manifest["decoded" if jpeg else "attacked"]
+    inputs = [prepared(opened(files[n]), net.pre) if in_files else pixels(n, files[n]) for n in read]  # all files may not fit into memory
     if jpeg:  # embeddings of the files as Pillow decodes them
-        check(len(manifest["written"]) == len(attacked), "JPEG files are missing, or there are others")
         by_pillow = net.points([prepared(opened(files[n]), net.pre) for n in (w or a for w, a in zip(manifest["written"], attacked))])
-        decisions, otherwise, largest = 0, [], 0
-    judge = Judge(report, manifest, net.points(clean))
-    exact = object.__new__(type(judge))
-    exact.__dict__ = {**judge.__dict__, "sides": 0 * judge.sides}
-    index, compared = {item["id"]: i for i, item in enumerate(items)}, 0
-    listed = {(index[probe], index[reference]): same for probe, reference, same, *_ in manifest["listed"]}
+    points = net.points(clean)
+    judge, exact = (Judge(report, manifest, points, slack) for slack in (SLACK, 0))
+    index, compared, decisions, otherwise, largest = {item["id"]: i for i, item in enumerate(items)}, 0, 0, [], 0
+    stated = [(index[a], index[b], same) for a, b, same, *_ in manifest["listed"] if a in index and b in index]  # of images that can be read
+    listed = {(probe, reference): same for probe, reference, same in stated}
     genuine = lambda *pair: listed.get(pair) if listed else items[pair[0]]["label"] == items[pair[1]]["label"]
     for item, name, image in zip(items, manifest["images"], clean) if photos and net.pre["interpolation"] in RESIZED else ():
         if not name.endswith(".npy"):  # deeper images are
@@ -351,6 +356,7 @@ def confirmed(bundle, model, folder):
             for claimed in (v for k, v in outcome["after"].items() if isinstance(v, bool)):
                 low, high = exact.measure(kind, query, targets, by_pillow[at], claimed)[:2]
                 decisions, otherwise = decisions + 1, otherwise + [name] * (not low <= claimed <= high)
+        check(judge.aimed(outcome["attack"], query, targets, outcome["before"]), f"{name}: {outcome['targets']} can't be its targets")
         if kind == "reference":
             pair = query, *targets
             allowed = pair in listed if listed else len(targets) == 1 and judge.kept(query, True)[targets[0]]
@@ -362,11 +368,13 @@ def confirmed(bundle, model, folder):
             for claimed in states.values():
                 low, high, claimed = (*judge.measure(kind, query, targets, point, claimed), claimed)[:3]
                 check(np.all(low <= claimed) and np.all(claimed <= high), f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
-    for probe, reference, same in manifest["pairs"]:
-        check(same == genuine(probe, reference), f"the pair {items[probe]['id']}, {items[reference]['id']} is stated otherwise in the data")
-    for same, share in [(True, "tar"), (False, "far")] * bool(judge.decisions):
-        pairs = [judge.far(*judge.points[pair]) for *pair, kind in manifest["pairs"] if kind == same]
-        low, high = 100 * np.mean(np.array(pairs)[:, None] <= judge.decisions["threshold"] + judge.sides, axis=0) + [-1e-6, 1e-6]
+    pairs = [tuple(pair) for pair in manifest["pairs"]]  # drawn ones each once
+    of_data = pairs == stated if listed else len(set(pairs)) == len(pairs) and all(genuine(a, b) == same for a, b, same in pairs)
+    check(of_data or not judge.decisions, "the pairs behind TAR and FAR are not those of the data")
+    for same, share, count in [(True, "tar", "genuine"), (False, "far", "impostor")] * bool(judge.decisions):
+        distances = [judge.far(*judge.points[pair]) for *pair, kind in pairs if kind == same]
+        check(len(distances) == judge.decisions[count], f"{len(distances)} {count} pairs, and the report states {judge.decisions[count]}")
+        low, high = 100 * np.mean(np.array(distances)[:, None] <= judge.decisions["threshold"] + judge.sides, axis=0) + [-1e-6, 1e-6]
         check(low <= judge.decisions[share] <= high, f"{share} is stated as {judge.decisions[share]}, where {low} to {high} is found")
     lost = {o["query"] for o in outcomes if False in (o["before"].get("hit"), o["after"].get("hit"))}  # by any attack, and without one
     for attack, name in ROBUST.items():

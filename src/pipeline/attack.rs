@@ -103,12 +103,15 @@ impl Attacks<'_> {
             let done = outcomes.iter().flatten().count();
             return Err(stopped(e, recorder.journal, done, work.trials.len()));
         }
-        let outcomes = finished(outcomes)?;
-        // Trials of an earlier process that are shown, or lack their file, run again, with the same result.
+        let mut outcomes = finished(outcomes)?;
+        // Trials of an earlier process that are shown, or lack their file, run again. Another processor may
+        // round otherwise, and then the outcome counts that the picture and the file show.
         let again = recorder.missing(&work, &outcomes);
-        self.each(&again, &mut |_, outcome, evidence| recorder.show(&work, outcome, evidence))
-            .and_then(|()| recorder.finish(&work, &outcomes))
-            .map_err(|e| saved(e, recorder.journal))?;
+        let ran = self.each(&again, &mut |at, outcome, evidence| {
+            outcomes[again[at]] = outcome.clone();
+            recorder.show(&work, outcome, evidence)
+        });
+        ran.and_then(|()| recorder.finish(&work, &outcomes)).map_err(|e| saved(e, recorder.journal))?;
         Ok(outcomes)
     }
 

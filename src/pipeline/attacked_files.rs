@@ -9,7 +9,7 @@ use crate::shards::identity::Identity;
 use crate::space::Gallery;
 use crate::suite::Suite;
 use crate::threat::{Evidence, Objective};
-use crate::{Error, Result};
+use crate::{Error, Result, interrupt};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,8 +20,9 @@ use std::path::{Component, Path, PathBuf};
 /// The list in the folder. It is written last: a folder without it belongs to an audit that did not end.
 const LIST: &str = "attacked.csv";
 
-/// The file with the identity of the audit whose files are in the folder. It is written first. `cp FOLDER/*`
-/// and uploads of artifacts would leave a hidden file behind.
+/// The file with the identity of the audit whose files are in the folder, and then a line of JSON for each
+/// file: its path and its SHA-256. It is written first. `cp FOLDER/*` and uploads of artifacts would leave a
+/// hidden file behind.
 const RUN: &str = "attacked.run";
 /// Its name in earlier versions.
 const HIDDEN_RUN: &str = ".run";
@@ -33,8 +34,10 @@ pub struct AttackedFiles {
     jpeg: Option<u8>,
     /// By query, the file's name below the folder of its attack.
     names: BTreeMap<String, String>,
+    /// SHA-256 of the files of this audit, by their paths in the folder.
+    written: BTreeMap<String, String>,
     /// The open file of [`RUN`], whose lock keeps other audits out.
-    _claim: Option<File>,
+    claim: Option<File>,
 }
 
 /// Refuses a folder if this audit makes no files, if it has other files, or if it is among the images, where
@@ -84,17 +87,18 @@ impl AttackedFiles {
             }
             names.insert(item.id.clone(), name);
         }
-        AttackedFiles { folder: folder.into(), jpeg, names, _claim: None }
+        AttackedFiles { folder: folder.into(), jpeg, names, written: BTreeMap::new(), claim: None }
     }
 
-    /// Claims the folder for the audit `run`, until this value is dropped. Errors (exit code 2): another
-    /// process has it; it has files of another audit, or of one that is unknown. `resumed`: whether there may
-    /// be files of an earlier process.
-    pub fn claim(&mut self, run: &Identity, resumed: bool) -> Result<()> {
+    /// Claims the folder for the audit `run`, until this value is dropped. Returns how many files of an
+    /// earlier process were changed since; these are written again, as are files that it did not list. Errors
+    /// (exit code 2): another process has the folder; it has files of another audit, or of one that is
+    /// unknown. `resumed`: whether there may be files of an earlier process.
+    pub fn claim(&mut self, run: &Identity, resumed: bool) -> Result<usize> {
         let failed = |why: String| Error::usage(format!("--attacked-out {}: {why}", self.folder.display()));
         let path = self.folder.join(RUN);
         let unwritable = |e: std::io::Error| failed(format!("can't write {}: {e}", path.display()));
-        let run = run.sha256()? + "\n";
+        let run = run.sha256()?;
         std::fs::create_dir_all(&self.folder).map_err(unwritable)?;
         let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open.map_err(unwritable)?;
@@ -104,16 +108,18 @@ impl AttackedFiles {
             return Err(failed("another audit is writing there. Let it end, or name a new folder".into()));
         }
         let mut found = Vec::new();
-        (&file).take(files::BY_HAND).read_to_end(&mut found).map_err(unwritable)?;
+        (&file).take(files::LARGE).read_to_end(&mut found).map_err(unwritable)?;
         if found.is_empty() {
             found = files::read(&self.folder.join(HIDDEN_RUN), files::BY_HAND).unwrap_or_default();
         }
-        match &found[..] {
-            found if found == run.as_bytes() => {}
+        let found = String::from_utf8_lossy(&found);
+        let mut lines = found.lines();
+        match lines.next().unwrap_or_default() {
+            first if first == run => {}
             _ if !has_files(&self.folder) => {}
             // It was empty when this audit began: its journal may lie there.
-            [] if !resumed => {}
-            [] => {
+            "" if !resumed => {}
+            "" => {
                 _ = std::fs::remove_file(&path);
                 return Err(failed(
                     "its files are of an unknown audit. Name a new folder, or empty this one".into(),
@@ -125,13 +131,31 @@ impl AttackedFiles {
                 ));
             }
         }
-        file.set_len(0)
-            .and_then(|()| file.seek(SeekFrom::Start(0)))
-            .and_then(|_| file.write_all(run.as_bytes()))
+        // A file that was written twice has two lines. A line that was cut off is none.
+        let listed: BTreeMap<String, String> =
+            lines.filter_map(|line| serde_json::from_str::<(String, String)>(line).ok()).collect();
+        let mut changed = 0;
+        for (path, sha256) in listed {
+            interrupt::check(" while attacked files were compared").map_err(interrupt::with_next_step)?;
+            match files::read(&self.folder.join(&path), IMAGE) {
+                Ok(bytes) if hex(&Sha256::digest(&bytes)) == sha256 => _ = self.written.insert(path, sha256),
+                Ok(_) => changed += 1,
+                // A missing file is written again.
+                Err(_) => {}
+            }
+        }
+        let mut text = run + "\n";
+        for (path, sha256) in &self.written {
+            text += &row(path, sha256)?;
+        }
+        // The first line stays whole at any time: without it, the files would be of an unknown audit.
+        file.seek(SeekFrom::Start(0))
+            .and_then(|_| file.write_all(text.as_bytes()))
+            .and_then(|()| file.set_len(text.len() as u64))
             .and_then(|()| file.sync_all())
             .map_err(unwritable)?;
-        self._claim = Some(file);
-        Ok(())
+        self.claim = Some(file);
+        Ok(changed)
     }
 
     fn path(&self, outcome: &Outcome) -> String {
@@ -139,25 +163,32 @@ impl AttackedFiles {
         format!("{}/{name}", outcome.attack)
     }
 
-    /// Whether an earlier process wrote the file of an outcome. Neither the journal nor an outcome has its
-    /// hash, so that a file that was changed since is not noticed.
+    /// Whether this audit wrote the file of an outcome, and it was not changed before [`claim`](Self::claim).
     pub fn has(&self, outcome: &Outcome) -> bool {
-        self.folder.join(self.path(outcome)).is_file()
+        let path = self.path(outcome);
+        self.written.contains_key(&path) && self.folder.join(path).is_file()
     }
 
     /// Writes the file of an outcome. Error (exit code 1): the disk is full.
-    pub fn write(&self, outcome: &Outcome, evidence: &Evidence) -> Result<()> {
-        let path = self.folder.join(self.path(outcome));
+    pub fn write(&mut self, outcome: &Outcome, evidence: &Evidence) -> Result<()> {
+        let name = self.path(outcome);
+        let path = self.folder.join(&name);
         let failed =
             |why: String| Error::internal(format!("--attacked-out: can't write {}: {why}", path.display()));
         let folder = path.parent().unwrap_or(&self.folder);
         std::fs::create_dir_all(folder).map_err(|e| failed(e.to_string()))?;
         let bytes = file_of(&evidence.image, evidence.shape, self.jpeg)?;
-        files::replace(&path, &bytes).map_err(|e| failed(e.to_string()))
+        files::replace(&path, &bytes).map_err(|e| failed(e.to_string()))?;
+        let sha256 = hex(&Sha256::digest(&bytes));
+        if let Some(claim) = &mut self.claim {
+            claim.write_all(row(&name, &sha256)?.as_bytes()).map_err(|e| failed(format!("{RUN}: {e}")))?;
+        }
+        self.written.insert(name, sha256);
+        Ok(())
     }
 
     /// Writes the list, with a row for each outcome; `source` is the query. With its columns path and label,
-    /// `--data` accepts it.
+    /// `--data` accepts it. Error (exit code 2): a file was changed while the audit ran.
     pub fn finish(
         &self,
         outcomes: &[Outcome],
@@ -170,6 +201,12 @@ impl AttackedFiles {
             let path = self.path(outcome);
             let bytes = files::read(&self.folder.join(&path), IMAGE)
                 .map_err(|e| Error::usage(format!("--attacked-out: can't read {path} again: {e}")))?;
+            let sha256 = hex(&Sha256::digest(&bytes));
+            if self.written.get(&path) != Some(&sha256) {
+                return Err(Error::usage(format!(
+                    "--attacked-out: another program changed {path} while the audit ran"
+                )));
+            }
             let levels = match self.jpeg {
                 None => (255.0 * outcome.linf).round() as u8,
                 Some(_) => largest_change(dataset, &outcome.query, &bytes)?,
@@ -188,7 +225,7 @@ impl AttackedFiles {
                 fields.join(","),
                 levels,
                 success.map_or(String::new(), |(_, after)| format!("{after:.2}")),
-                hex(&Sha256::digest(&bytes))
+                sha256
             );
         }
         let path = self.folder.join(LIST);
@@ -196,6 +233,13 @@ impl AttackedFiles {
             std::fs::create_dir_all(&self.folder).and_then(|()| files::replace(&path, text.as_bytes()));
         written.map_err(|e| Error::internal(format!("--attacked-out: can't write {}: {e}", path.display())))
     }
+}
+
+/// A line of [`RUN`].
+fn row(path: &str, sha256: &str) -> Result<String> {
+    let json = serde_json::to_string(&(path, sha256))
+        .map_err(|e| Error::internal(format!("the list of attacked files: {e}")))?;
+    Ok(json + "\n")
 }
 
 /// Whether an outcome is that of the photograph itself, which reaches the goal without an attack.

@@ -4,7 +4,7 @@
 use super::describe::Run;
 use super::warnings;
 use crate::check::{attacked, float16};
-use crate::facts::is_robust_term;
+use crate::facts::{DODGE, IMPERSONATE, is_robust_term};
 use crate::judge::{breakdown, corruption, retrieval, score, smallest, strong, verification};
 use crate::record::reason::SAMPLING_NOISE;
 use crate::record::{
@@ -96,6 +96,10 @@ impl Attacked {
         // Robust R@1 counts what any attack broke, and must have the same interval everywhere in a report.
         let row = |row: Attack| match &robust {
             Some(robust) if is_robust_term(&row.code) => Attack { after_interval: robust.interval, ..row },
+            // Attacked pairs may share identities, as those without an attack.
+            _ if [DODGE.code, IMPERSONATE.code].contains(&row.code.as_str()) => {
+                Attack { after_interval: verification::of_attack(&measured, &row.code), ..row }
+            }
             _ => row,
         };
         let attacks = attacks.into_iter().map(row).collect();

@@ -242,7 +242,10 @@ impl Drop for Journal {
     fn drop(&mut self) {
         if !self.keep {
             interrupt::not_saved_in(&self.path);
-            let _ = std::fs::remove_file(&self.path);
+            // If this journal was removed meanwhile, the file there may be that of another audit.
+            if std::fs::metadata(&self.path).is_ok_and(|found| is(&self.file, &found)) {
+                let _ = std::fs::remove_file(&self.path);
+            }
         }
     }
 }

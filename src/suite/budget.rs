@@ -263,15 +263,8 @@ mod tests {
         // Without an ε of its own, the suite's step is for the protocol's.
         let alone = Suite::parse("my.yaml", &format!("{BASE}alpha: 0.5\n")).unwrap();
         assert!(alone.plan(28, 1).unwrap_err().message.contains("Leave `alpha` out"));
-        assert_eq!(
-            Suite::parse("my.yaml", &format!("{BASE}eps: 0.1\nalpha: 0.1\n"))
-                .unwrap()
-                .plan(28, 1)
-                .unwrap()
-                .1
-                .alpha,
-            0.1
-        );
+        let whole = Suite::parse("my.yaml", &format!("{BASE}eps: 0.1\nalpha: 0.1\n")).unwrap();
+        assert_eq!(whole.plan(28, 1).unwrap().1.alpha, 0.1);
     }
 
     /// Panum et al., section 4.1: five steps of 2ε/5 from a random start, at three ε. ADML, section 5.2:

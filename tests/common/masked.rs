@@ -17,7 +17,6 @@ pub struct Mask {
     nodes: fn(&mut Chain),
 }
 
-/// The position of a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Between the images and the model.
@@ -31,7 +30,6 @@ const FROM: &str = "mask/from";
 /// The value that a mask writes.
 const TO: &str = "mask/to";
 
-/// Every mask.
 pub const MASKS: &[Mask] = &[
     input("sigmoid-200", "sigmoid(200·(x − 0.5))", |c| sigmoid(c, 200.0)),
     input("sigmoid-120", "sigmoid(120·(x − 0.5))", |c| sigmoid(c, 120.0)),

@@ -27,7 +27,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 pub use words::words;
 
-/// One thread of the CPU.
 pub const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 
 /// Where `cargo xtask setup` puts the runtime; `None` if the environment names another, or setup has not run.
@@ -48,7 +47,6 @@ pub fn load_runtime_within(memory: Option<u64>) {
     }
 }
 
-/// A temporary folder, removed when dropped.
 pub struct Temp(tempfile::TempDir);
 
 impl Temp {
@@ -114,7 +112,6 @@ pub fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An image file of this format.
 pub fn encoded(image: impl Into<image::DynamicImage>, format: image::ImageFormat) -> Vec<u8> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     image.into().write_to(&mut bytes, format).unwrap();
@@ -146,12 +143,10 @@ pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A file of the bundled models.
 pub fn bundled(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(name)
 }
 
-/// The path of a file of the bundled models, as text.
 pub fn bundled_path(name: &str) -> String {
     bundled(name).display().to_string()
 }
@@ -194,7 +189,6 @@ impl Rng {
     }
 }
 
-/// The parsed command line.
 pub fn cli(words: &[&str]) -> audit::command::Cli {
     use clap::Parser;
     audit::command::Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{e}"))
@@ -211,7 +205,6 @@ pub fn request(args: &[&str]) -> Request {
     here(cli(&[&["audit", "-q", "--no-cache"], args].concat()).run.request().unwrap())
 }
 
-/// Runs an audit with these arguments.
 pub fn audit(args: &[&str]) -> audit::Result<Report> {
     audit::run(&request(args))
 }
@@ -242,7 +235,6 @@ pub fn save(dir: &Temp, name: &str, report: &Report) -> String {
     dir.file(name, rendered(report, "json"))
 }
 
-/// A context for all attacks.
 pub fn context(gallery: Gallery) -> AttackContext {
     let all: Vec<&'static Objective> = OBJECTIVES.iter().collect();
     AttackContext::new(gallery, &all, Default::default()).unwrap()
@@ -282,7 +274,6 @@ pub fn line<const K: usize>(at: [f32; K], classes: [usize; K]) -> Gallery {
     Gallery::new(Metric::Euclidean, raw, classes.to_vec(), ids).unwrap()
 }
 
-/// The numbers of a JSON list.
 pub fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
 }
@@ -300,7 +291,6 @@ pub fn unit<'v>(embedding: impl IntoIterator<Item = &'v f32>) -> Vec<f64> {
     all.into_iter().map(|v| v / length).collect()
 }
 
-/// The Euclidean distance.
 pub fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
 }
@@ -317,7 +307,6 @@ pub fn lasting(report: &Report) -> Value {
     value
 }
 
-/// The report's warning with this id.
 #[track_caller]
 pub fn warning(report: &Report, id: &str) -> String {
     let found = report.warnings.iter().find(|w| w.id == id);
@@ -331,7 +320,6 @@ pub fn finding<'j>(doctor: &'j Value, check: &str) -> &'j Value {
     all.iter().find(|found| found["check"] == check).unwrap_or_else(|| panic!("no {check} in {doctor}"))
 }
 
-/// The result of a run of the program.
 pub struct Ran {
     pub code: Option<i32>,
     pub out: String,
@@ -395,7 +383,6 @@ pub fn copy_program(to: &Path) {
     }
 }
 
-/// Runs the command to its end.
 pub fn ran(command: &mut Command) -> Ran {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

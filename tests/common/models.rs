@@ -91,7 +91,6 @@ pub fn trunk(image: &str, embedding: &str, prefix: &str) -> Vec<Node> {
     ]
 }
 
-/// Weights for [`trunk`].
 pub fn trunk_weights(weights: Weights, prefix: &str, channels: i64) -> Weights {
     weights
         .normal(&format!("{prefix}w1"), &[4, channels, 3, 3], 0.4)
@@ -157,7 +156,6 @@ impl Bench {
         Bench { temp, model, data }
     }
 
-    /// An audit of the model on the images.
     pub fn audit(&self, args: &[&str]) -> audit::Result<audit::record::Report> {
         super::audit(&[&[self.model.as_str(), "--data", &self.data], args].concat())
     }

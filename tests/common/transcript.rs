@@ -56,7 +56,6 @@ impl Transcript {
         all.push_str("\n\n");
     }
 
-    /// The whole text.
     pub fn told(&self) -> String {
         self.text.borrow().clone()
     }

@@ -15,13 +15,11 @@ fn three() -> Report {
     by_class([("ant", 12, 9), ("bee", 12, 6), ("cat", 9, 0)])
 }
 
-/// Writes a report, and returns the name of its file.
 fn save(dir: &Temp, name: &str, report: &Report) -> String {
     dir.write(name, rendered(report, "json"));
     name.into()
 }
 
-/// `audit gate`, which must end with `code`.
 #[track_caller]
 fn gate(dir: &Transcript, code: i32, args: &[&str]) {
     dir.ended(&[&["gate"], args].concat(), code);

@@ -211,6 +211,9 @@ fn reports_gate_and_comparison_know_corruptions() {
     let text = std::fs::read_to_string(&page).unwrap();
     assert_eq!(text.matches("alt=\"jpeg ").count(), 5, "a picture at each strength");
     says(&report::terminal::render(&found), &["Natural corruptions of 24 queries", "ε of attack"]);
+    // The summary has no table to speak of.
+    let brief = report::terminal::brief(&found, "");
+    assert!(brief.contains("Natural corruptions of 24 queries") && !brief.contains("the table"), "{brief}");
     let other = audited(&folder, &["--seed", "1", "--trials", &saved(&folder, &found)]);
     assert_ne!(other.corrupted, found.corrupted, "the seed settles noise");
     assert_eq!(mismatches(&found, &other), ["seed of corruptions: 0 and 1 (set it by --seed)"]);
@@ -261,7 +264,6 @@ fn corruptions_of_a_query_follow_from_it_alone() {
     assert_eq!(CORRUPTIONS.len() * 5, merged.suite.corruptions.len() * 5);
 }
 
-/// Errors have a line and a next step.
 #[test]
 fn impossible_corruptions_are_refused() {
     let folder = Temp::new();

@@ -345,7 +345,7 @@ fn formats_that_are_not_read_are_named_with_the_way_out() {
     // TGA's first version has no mark: its extension identifies it.
     folder.write("list.csv", "path,label\nold.tga,a\nnew.png,a\n");
     folder.write("old.tga", [&[0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 24, 0, 1, 2, 3][..]].concat());
-    folder.write("new.png", png_of_one_pixel());
+    folder.write("new.png", png(grey(1, 1, &[7])));
     let dataset = Dataset::open(&folder.join("list.csv"), None, None).unwrap();
     let found: Vec<_> = [0, 1].map(|i| dataset.pixels(i, &prep(3, 1, 1)).map_err(|e| e.message)).into();
     folder.note(found.iter().find_map(|found| found.as_ref().err()).unwrap());
@@ -356,10 +356,6 @@ fn formats_that_are_not_read_are_named_with_the_way_out() {
     assert_eq!(error.exit, Exit::Empty);
     folder.note(&error.message);
     insta::assert_snapshot!(folder.told());
-}
-
-fn png_of_one_pixel() -> Vec<u8> {
-    png(grey(1, 1, &[7]))
 }
 
 #[test]
@@ -393,12 +389,12 @@ fn the_digest_is_that_of_the_file() {
 fn impossible_preparations_are_refused() {
     let told = Transcript::new(Temp::new());
     let dataset = Dataset::builtin(BUILTIN_SEED);
-    let error = dataset.pixels(0, &prep(4, 28, 28)).unwrap_err();
-    told.note(&error.message);
+    told.note(&dataset.pixels(0, &prep(4, 28, 28)).unwrap_err().message);
     assert!(dataset.pixels(0, &prep(1, 0, 28)).is_err());
-    let cut = Preparation { resize: Some(Resize::Exact(20, 40)), ..prep(1, 28, 28) };
-    let error = dataset.pixels(0, &cut).unwrap_err();
-    told.note(&error.message);
+    for resize in [Resize::Exact(20, 40), Resize::Shorter(20)] {
+        let cut = Preparation { resize: Some(resize), ..prep(1, 28, 28) };
+        told.note(&dataset.pixels(0, &cut).unwrap_err().message);
+    }
     insta::assert_snapshot!(told.told());
 }
 

@@ -171,7 +171,6 @@ fn the_table_of_wrong_gradients_is_what_the_check_sees() {
     assert!((e.own() - 0.04 / 1.04).abs() < 5e-3, "{e:?}");
 }
 
-/// Two digits.
 fn percent(value: f64) -> String {
     if value < 9.95 { format!("{value:.1} %") } else { format!("{value:.0} %") }
 }

@@ -202,7 +202,6 @@ fn the_modules_of_the_program_keep_their_order() {
     }
 }
 
-/// All files below a folder.
 fn below(folder: &Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { below(&path) } else { vec![path] }).collect()

@@ -1,5 +1,5 @@
-//! `audit embed` of images without classes and of unreadable ones, what `audit merge` refuses of embeddings,
-//! and embeddings of images that have changed since.
+//! `audit embed` of images without classes and of unreadable ones, and embeddings of images that have changed
+//! since.
 
 use crate::common::{Temp, bundled, encoded, lasting_text, models, run, words};
 use audit::data::embedded::Embedded;
@@ -9,7 +9,6 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// The bundled model, and generated images of 3 classes.
 fn stage() -> Temp {
     let dir = Temp::new();
     std::fs::copy(bundled("plain.onnx"), dir.join("model.onnx")).unwrap();
@@ -29,19 +28,6 @@ fn embeddings_without_classes_are_read_by_audits_without_classes_only() {
     audit("--labels none -o own.json").ended(0);
     assert_eq!(lasting_text(&dir, "stored.json"), lasting_text(&dir, "own.json"));
     audit("--gallery-cache none.parquet").ended(2);
-}
-
-/// Embeddings have no trials.
-#[test]
-fn trials_of_embeddings_are_refused() {
-    let dir = stage();
-    for part in 1..=2 {
-        let line = format!("embed model.onnx --data data --partition hash:{part}/2 -o {part}.parquet -q");
-        run(&dir, words(&line)).ended(0);
-    }
-    run(&dir, words("merge 1.parquet 2.parquet -o whole.parquet --trials-out trials.json")).ended(2);
-    assert!(!dir.join("whole.parquet").exists() && !dir.join("trials.json").exists());
-    run(&dir, words("merge 1.parquet 2.parquet -o whole.parquet")).ended(0);
 }
 
 /// How many images can't be read, which and why.

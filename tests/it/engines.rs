@@ -7,7 +7,6 @@ use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};
 use onnx_grad::graph::Node;
 use std::path::Path;
 
-/// A small model, 6 classes of 5 images, and a short suite.
 fn stage() -> Temp {
     let dir = models::stage(6, 5);
     dir.write("suite.yaml", "form: published\nattacks: [CA+, ES]\nsteps: 3\n");
@@ -20,7 +19,6 @@ fn audit(dir: &Path, args: &str) -> Ran {
     run(dir, words(&format!("{FLAGS} {args}")))
 }
 
-/// `audit embed` of the same model and images.
 fn embed(dir: &Path, args: &str) -> Ran {
     run(dir, words(&format!("embed model.onnx --data data {args}")))
 }
@@ -57,6 +55,8 @@ fn stored_embeddings_change_nothing() {
     let merge = |args: &str| run(&dir, words(&format!("merge {args}")));
     refused(&dir, merge("g1.parquet g3.parquet -o g.parquet"), 13);
     refused(&dir, merge("g1.parquet own.json -o g.parquet"), 2);
+    refused(&dir, merge("g1.parquet g2.parquet g3.parquet -o g.parquet --trials-out t.json"), 2);
+    assert!(["g.parquet", "t.json"].iter().all(|name| !dir.join(name).exists()));
     done(merge("g3.parquet g1.parquet g2.parquet -o g.parquet"));
     let bytes = |name: &str| std::fs::read(dir.join(name)).unwrap();
     assert_eq!(bytes("g.parquet"), bytes("gallery.parquet"));
@@ -163,7 +163,6 @@ fn parts_are_those_of_the_engine_and_the_missing_ones_are_named() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// `audit embed` has no flag without an effect.
 #[test]
 fn flags_without_a_part_in_embedding_are_refused() {
     let dir = Transcript::new(stage());

@@ -5,7 +5,6 @@ use crate::report_fixture::python;
 use audit::threat::OBJECTIVES;
 use serde_json::{Value, json};
 
-/// The script.
 const VERIFY: &str = include_str!("../../src/feature/verify.py");
 
 /// The script knows what every attack is measured by, if it can confirm that. An archive can't tell it.

@@ -8,7 +8,6 @@ use audit::report::{Format, Target};
 use audit::threat::objective::es::ES;
 use audit::threat::{Loss, Measure, Objective};
 
-/// The facts of the measure.
 const MEASURED: Measured = Measured { name: "from_class", ..measures::HIT };
 
 /// The distance from the mean of the query's class.

@@ -10,6 +10,7 @@ use crate::report_fixture::python;
 use audit::data::{Dataset, Preparation};
 use audit::model::Model;
 use audit::model::card::Card;
+use audit::shards::journal::checksum;
 use image::imageops::FilterType;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -180,6 +181,54 @@ fn an_audit_without_its_list_can_be_continued() {
     std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
     audit(&folder, &format!("{flags} --resume")).ended(0);
     assert_eq!(listed(&folder, "out/attacked.csv").len(), 6);
+}
+
+/// A file that was changed between two processes is written again: the list and its hashes are those of the
+/// audit.
+#[test]
+fn changed_files_are_written_again() {
+    let folder = stage();
+    let flags = "-o r.json --attacked-out out --max-queries 3";
+    audit(&folder, flags).ended(0);
+    let list = folder.text("out/attacked.csv");
+    let rows = listed(&folder, "out/attacked.csv");
+    let [first, second] = [0, 1].map(|at| folder.join(&format!("out/{}", rows[at]["path"])));
+    let written = std::fs::read(&first).unwrap();
+    // All trials are in the journal of an audit that could not write its list.
+    std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
+    folder.write("out/attacked.csv/in-the-way", "");
+    audit(&folder, &format!("{flags} --resume")).ended(1);
+    std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
+    std::fs::copy(&second, &first).unwrap();
+    assert_ne!(std::fs::read(&first).unwrap(), written);
+    audit(&folder, &format!("{flags} --resume")).ended(0);
+    assert_eq!(std::fs::read(&first).unwrap(), written);
+    assert_eq!(folder.text("out/attacked.csv"), list);
+}
+
+/// A file that is made again brings its outcome: the processor of the first one may round otherwise.
+#[test]
+fn a_file_that_is_made_again_is_the_one_that_is_reported() {
+    let folder = stage();
+    let flags = "-o r.json --attacked-out out --max-queries 3";
+    audit(&folder, flags).ended(0);
+    let expected = lasting_text(&folder, "r.json");
+    std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
+    folder.write("out/attacked.csv/in-the-way", "");
+    audit(&folder, &format!("{flags} --resume")).ended(1);
+    std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
+    let journal = folder.text("r.json.journal");
+    let mut lines: Vec<String> = journal.lines().map(String::from).collect();
+    let (_, trial) = lines[1].split_once(' ').unwrap();
+    let (place, mut outcome): (usize, Value) = serde_json::from_str(trial).unwrap();
+    outcome["loss_last"] = Value::from(9.5);
+    let file = format!("out/{}/{}", outcome["attack"].as_str().unwrap(), outcome["query"].as_str().unwrap());
+    let trial = serde_json::to_string(&(place, outcome)).unwrap();
+    lines[1] = format!("{} {trial}", checksum(trial.as_bytes()));
+    folder.write("r.json.journal", lines.join("\n") + "\n");
+    std::fs::remove_file(folder.join(&file)).unwrap();
+    audit(&folder, &format!("{flags} --resume")).ended(0);
+    assert_eq!(lasting_text(&folder, "r.json"), expected);
 }
 
 /// A JPEG file of each query, measured from the file as it is read again, here from the folder.

@@ -14,12 +14,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// Two attacks of two steps.
 const SUITE: &str = "form: published\nattacks: [QA-, ES]\nsteps: 2\n";
-/// Flags of a short audit.
 const QUICK: &str = "--suite suite.yaml --data data --strong-sample off --max-queries 4 -q";
 
-/// A small model and images.
 fn stage() -> Temp {
     let dir = models::stage(3, 4);
     dir.write("suite.yaml", SUITE);
@@ -332,6 +329,21 @@ fn one_process_has_a_journal_at_a_time() {
         }
     };
     std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(open_often))));
+}
+
+/// An audit whose journal was removed while it ran doesn't remove the journal of another one in its place.
+#[test]
+#[cfg(unix)]
+fn a_journal_that_was_removed_takes_no_other_with_it() {
+    let dir = Temp::new();
+    let path = dir.join("j");
+    let first = Journal::open(&path, false).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = Journal::open(&path, false).unwrap();
+    drop(first);
+    assert!(path.exists());
+    drop(second);
+    assert!(!path.exists());
 }
 
 /// The order of `-o` may change: the journal beside any of them is continued.

@@ -99,11 +99,11 @@ fn measures_and_losses_agree_with_numpy() {
     }
 }
 
-/// 40 targets of the bundled nets' 64 dimensions, drawn from a stream.
-fn targets(dim: usize) -> (Vec<String>, Vec<f32>) {
+/// 40 targets of the bundled nets' 128 dimensions, drawn from a stream.
+fn targets() -> (Vec<String>, Vec<f32>) {
     let mut random = Random::seeded(5);
     let names = (0..40).map(|i| format!("a photo of {}", (i * 7) % 40)).collect();
-    (names, (0..40 * dim).map(|_| random.normal()).collect())
+    (names, (0..40 * 128).map(|_| random.normal()).collect())
 }
 
 fn parquet(folder: &Temp, name: &str, names: &[String], values: &[f32]) -> String {
@@ -123,7 +123,6 @@ fn audited(folder: &Temp, targets: &str, flags: &str) -> audit::Result<Report> {
 /// Clean queries and targets, with ONNX Runtime in Python: the cosine and the mean rank before the attack.
 const PEER: &str = include_str!("foreign.py");
 
-/// A folder of 60 images, and its path.
 fn with_images() -> (Temp, String) {
     let folder = Temp::new();
     let data = folder.join("data");
@@ -138,7 +137,7 @@ fn queries_are_aimed_at_foreign_targets() {
     let (folder, data) = with_images();
     let folder = Transcript::new(folder);
     folder.note(&audited(&folder, "nowhere.npy", &format!("--data {data:?}")).unwrap_err().message);
-    let (names, values) = targets(128);
+    let (names, values) = targets();
     let file = parquet(&folder, "texts.parquet", &names, &values);
     let page = folder.join("page.html");
     let found = audited(&folder, &file, &format!("--data {data:?} -o {page:?}")).unwrap();
@@ -162,7 +161,7 @@ fn queries_are_aimed_at_foreign_targets() {
 #[ignore = "needs Python with numpy, onnxruntime, PIL"]
 fn distances_to_foreign_targets_agree_with_numpy() {
     let (folder, data) = with_images();
-    let (names, values) = targets(128);
+    let (names, values) = targets();
     let file = parquet(&folder, "texts.parquet", &names, &values);
     let found = audited(&folder, &file, &format!("--data {data:?}")).unwrap();
     let outcomes = found.outcomes.iter().map(|o| {
@@ -181,7 +180,7 @@ fn distances_to_foreign_targets_agree_with_numpy() {
 #[test]
 fn the_doctor_looks_into_attacks_on_foreign_targets() {
     let folder = Transcript::new(Temp::new());
-    let (names, values) = targets(128);
+    let (names, values) = targets();
     let file = parquet(&folder, "texts.parquet", &names, &values);
     folder.write("aim.yaml", "form: corrected\nattacks: [TMA, QA+]\nsteps: 8\n");
     let model = bundled_path("plain.onnx");
@@ -202,7 +201,7 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
 #[ignore = "slow"]
 fn names_say_what_a_target_is() {
     let folder = Transcript::new(Temp::new());
-    let (names, values) = targets(128);
+    let (names, values) = targets();
     let first = parquet(&folder, "a.parquet", &names, &values);
     let whole = audited(&folder, &first, "").unwrap();
     let backwards: Vec<String> = names.iter().rev().cloned().collect();
@@ -234,7 +233,7 @@ fn names_say_what_a_target_is() {
 #[test]
 fn hubs_capture_foreign_queries() {
     let folder = Transcript::new(Temp::new());
-    let (names, values) = targets(128);
+    let (names, values) = targets();
     let file = parquet(&folder, "texts.parquet", &names, &values);
     let suite = folder.file("hub.yaml", "form: corrected\nattacks: [HUB s=10]\nmax_queries: 2\neffort: 1\n");
     let line = format!("{:?} --suite {suite:?} --targets {file:?}", bundled("plain.onnx"));
@@ -258,7 +257,7 @@ fn hubs_capture_foreign_queries() {
 #[test]
 fn files_of_targets_are_checked() {
     let folder = Transcript::new(Temp::new());
-    let (names, mut values) = targets(128);
+    let (names, mut values) = targets();
     let refused = |file: &str, flags: &str| match audited(&folder, file, flags) {
         Ok(_) => panic!("{file} {flags} is accepted"),
         Err(error) => folder.note(&error.message),

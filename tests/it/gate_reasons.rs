@@ -27,7 +27,6 @@ fn with_wide_ars(strength: f64) -> Report {
     report
 }
 
-/// The report with a finding that invalidates it.
 fn void(mut report: Report, id: &str) -> Report {
     report.warnings.push(warning(id, "error", "it means nothing"));
     report

@@ -22,7 +22,6 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["vanilla", "hardened"];
 
-/// The reference's embeddings and measurements.
 fn reference(model: &str) -> (Gallery, Value) {
     let mut golden = Golden::open(model);
     let path = format!("{}/tests/golden/geometry/{model}.json", env!("CARGO_MANIFEST_DIR"));
@@ -199,7 +198,6 @@ fn batches_and_collapseness_are_as_defined() {
     assert!(of("softhard").hard >= of("random").hard);
 }
 
-/// A small model, 6 classes of 5 images.
 fn found(dir: &Temp, more: &[&str]) -> audit::Result<Geometry> {
     let path = |name: &str| dir.join(name).display().to_string();
     let files = [path("model.onnx"), path("data")];

@@ -14,7 +14,6 @@ use std::path::Path;
 
 const PLAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
 
-/// A folder with the model of a graph.
 fn stage(graph: &Graph) -> Temp {
     crate::common::load_runtime();
     let dir = Temp::new();
@@ -29,11 +28,8 @@ fn grad(dir: &Temp, args: &[&str]) -> Ran {
 /// Writes the gradient of `model`. Returns the output, and the graph.
 fn written(dir: &Temp, model: &str, args: &[&str]) -> (String, Graph) {
     let done = grad(dir, &[&[model, "-o", "model.grad.onnx"], args].concat()).ended(0);
-    (done.out, load(&dir.join("model.grad.onnx")))
-}
-
-fn load(path: &Path) -> Graph {
-    Graph::decode_as_is(std::fs::read(path).unwrap().into(), path).unwrap()
+    let path = dir.join("model.grad.onnx");
+    (done.out, Graph::decode_as_is(std::fs::read(&path).unwrap().into(), &path).unwrap())
 }
 
 /// The embeddings and gradients of the file.

@@ -349,7 +349,6 @@ fn what_makes_no_sense_is_refused() {
     insta::assert_snapshot!(temp.told());
 }
 
-/// A comparison as in a report.
 fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severity {
     let half = json!({
         "loss_scale": 256.0, "sign_agreement": 99.0, "zero": 1.0, "zero_full": 1.0, "sample": [],

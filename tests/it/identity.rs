@@ -27,7 +27,6 @@ fn two_nets() -> [Encoded; 2] {
     nets
 }
 
-/// Images, and a model with external weights.
 fn stage() -> Temp {
     let dir = models::stage(5, 4);
     put(&dir, &two_nets()[0]);

@@ -1,10 +1,9 @@
-//! Findings of parts in the merged report, samples of a sweep over seeds, and what else a review found.
+//! Findings of parts in the merged report, and what else a review found.
 
-use crate::common::models::{Bench, small, stage};
+use crate::common::models::{Bench, small};
 use crate::common::{Temp, bundled_path, near, on_terminal, one_line, outcome, rendered, says, words};
-use audit::command::Command;
 use audit::feature::doctor::{self, Doctor};
-use audit::feature::{merge, sweep};
+use audit::feature::merge;
 use audit::judge::breakdown::exact;
 use audit::judge::quantity::Quantity;
 use audit::judge::row;
@@ -51,27 +50,6 @@ fn the_merged_report_has_the_findings_of_every_part() {
     assert_eq!(of("cpu-nodes"), [(Severity::Info, "2 nodes")], "of equals, that of the first part");
     assert!(of(reason::PART_OF_A_RUN.id).is_empty());
     assert_eq!(after.warnings.len(), before.warnings.len() + 2);
-}
-
-/// Each point attacks the queries of `audit --seed`, not those of the first seed.
-#[test]
-fn a_sweep_over_seeds_draws_the_queries_anew() {
-    let dir = stage(6, 5);
-    dir.write("suite.yaml", "form: corrected\nattacks: [ES]\nsteps: 2\nmax_queries: 6\n");
-    let path = |name: &str| dir.join(name).display().to_string();
-    let [model, suite, data] = ["model.onnx", "suite.yaml", "data"].map(path);
-    let fixed = [model.as_str(), "--suite", &suite, "--data", &data, "--strong-sample", "off"];
-    let line = [&["audit", "sweep", "-q", "--over", "seed=1,2,3"], &fixed[..]].concat();
-    let Some(Command::Sweep(args)) = crate::common::cli(&line).command else { panic!("no sweep") };
-    let found = sweep::run(&crate::common::here(args.request().unwrap()), &args.over).unwrap();
-    let mut samples = Vec::new();
-    for point in &found.points {
-        let alone = crate::common::audit(&[&fixed[..], &["--seed", &point.at[0]]].concat()).unwrap();
-        let expected = json!([alone.suite, alone.attacks]);
-        assert_eq!(json!([point.suite, point.attacks]), expected, "{:?}", point.at);
-        samples.push(alone.outcomes.into_iter().map(|o| o.query).collect::<Vec<_>>());
-    }
-    assert!(samples[0] != samples[1] || samples[0] != samples[2], "{samples:?}");
 }
 
 /// The folders `a/test` and `b/test` have one name and other images.

@@ -191,7 +191,7 @@ fn samples_are_stratified_and_nested() {
     let mut before = Vec::new();
     for most in [11, 111, 222, 444] {
         let sample = sample_queries(&gallery, Some(most), 5);
-        assert_eq!(sample.len(), most);
+        assert!(sample.len() == most && sample.windows(2).all(|w| w[0] < w[1]));
         assert!(before.iter().all(|q| sample.contains(q)), "a smaller sample is part of a larger one");
         for (class, size) in [(0, 4), (1, 40), (2, 400)] {
             let share = (most * size) as f64 / 444.0;
@@ -200,5 +200,6 @@ fn samples_are_stratified_and_nested() {
         }
         before = sample;
     }
+    assert_eq!([None, Some(500)].map(|most| sample_queries(&gallery, most, 5).len()), [444; 2]);
     assert_ne!(sample_queries(&gallery, Some(50), 5), sample_queries(&gallery, Some(50), 6));
 }

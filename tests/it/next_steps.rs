@@ -62,7 +62,6 @@ pub fn steps(page: &str) -> Vec<(String, Option<String>)> {
     items.map(step).collect()
 }
 
-/// Every file below a folder, with its contents.
 fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
@@ -456,7 +455,6 @@ fn refusals_without_a_command_say_what_is_in_the_way() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// All sources of the program.
 fn sources(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
     let of = |path: std::path::PathBuf| match path.is_dir() {

@@ -16,7 +16,6 @@ use audit::record::{
 use audit::shards::identity::Identity;
 use serde_json::{Value, json};
 
-/// The report with a change.
 fn with(report: &Report, change: impl Fn(&mut Report)) -> Report {
     let mut other = report.clone();
     change(&mut other);
@@ -155,7 +154,6 @@ fn word(base: &Report, other: &Report, name: &str) -> (Word, bool) {
     (row.word, row.difference.unwrap().interval.is_some())
 }
 
-/// The report with other clean retrieval.
 fn with_benign(report: &Report, change: impl Fn(&mut Benign)) -> Report {
     with(report, |r| change(r.benign.as_mut().unwrap()))
 }

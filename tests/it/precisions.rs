@@ -38,7 +38,6 @@ fn audit(model: &Path, small: &[String], more: &[&str]) -> Report {
     crate::common::audit(&[&[text(model).as_str(), "--strong-sample", "off"], &words[..]].concat()).unwrap()
 }
 
-/// The comparison of two models.
 fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result<Comparison> {
     let words: Vec<&str> = small.iter().map(String::as_str).chain(more.iter().copied()).collect();
     let line = [&["audit", "compare", "-q", "--no-cache", "x.onnx", "y.onnx"], &words[..]].concat();
@@ -50,16 +49,15 @@ fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result
 }
 
 /// Four audits on the trials of the first: attacks on either model, measured on the first and on the second.
-/// In the order of the matrix: made on the first and measured on both, made on the second and measured on
-/// both.
-fn separately(dir: &Temp, [first, second]: [&Path; 2], small: &[String]) -> [Report; 4] {
+/// By the model that attacks were made on, and the one that they were measured on, as in the matrix.
+fn separately(dir: &Temp, [first, second]: [&Path; 2], small: &[String]) -> [[Report; 2]; 2] {
     let trials = text(&dir.join("first.json"));
     let of_first = audit(first, small, &["-o", &trials]);
     let replayed =
         |model: &Path, more: &[&str]| audit(model, small, &[&["--trials", trials.as_str()], more].concat());
     let on_second = replayed(second, &["--surrogate", &text(first)]);
     let on_first = replayed(first, &["--surrogate", &text(second)]);
-    [of_first, on_second, on_first, replayed(second, &[])]
+    [[of_first, on_second], [on_first, replayed(second, &[])]]
 }
 
 /// Each cell of the matrix equals an audit of its own: of each model, and with the other as `--surrogate`.
@@ -70,15 +68,13 @@ fn the_matrix_is_what_four_audits_give() {
     let found = compare([&float, &int8], &small, &["--strong-sample", "4"]).unwrap();
     let crossed = found.crossed.as_ref().unwrap();
 
-    let [of_float, on_int8, on_float, of_int8] = separately(&dir, [&float, &int8], &small);
+    let apart = separately(&dir, [&float, &int8], &small);
     let names = ["ers", "attack.ES:R", "attack.CA+", "attack.QA-", "attack.TMA", "attack.GTM"];
     for name in names {
         let metric = Quantity::find(name).unwrap();
         let row = crossed.transfer.iter().find(|row| row.metric == metric).unwrap();
-        for (made, measured, report) in
-            [(0, 0, &of_float), (0, 1, &on_int8), (1, 0, &on_float), (1, 1, &of_int8)]
-        {
-            let cell = &row.cells[made][measured];
+        for (made, measured) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let (cell, report) = (&row.cells[made][measured], &apart[made][measured]);
             let expected = (metric.value(report), metric.row(report).interval);
             assert_eq!((cell.value, cell.interval), expected, "{name}");
             assert_eq!(cell.difference.is_some(), made != measured);
@@ -89,7 +85,7 @@ fn the_matrix_is_what_four_audits_give() {
         assert!(change.interval.is_some(), "{name}");
         // The page's own rows are those of the two white-box audits, paired.
         let theirs = found.models[1].row(metric).unwrap();
-        assert_eq!(theirs.value, metric.value(&of_int8));
+        assert_eq!(theirs.value, metric.value(&apart[1][1]));
         assert!(theirs.difference.unwrap().interval.is_some());
     }
     assert!(found.models[0].row(ROBUST).is_some(), "the strong search ran on a sample");
@@ -123,23 +119,23 @@ fn attacks_on_many_queries_and_on_pairs_are_measured_on_the_other_model() {
     let (small, float, int8) = (of_suite(&dir, &suite), bundled("plain.onnx"), int8());
     let found = compare([&float, &int8], &small, &["--strong-sample", "off"]).unwrap();
     let crossed = found.crossed.as_ref().unwrap();
-    let [of_float, on_int8, on_float, of_int8] = separately(&dir, [&float, &int8], &small);
+    let apart = separately(&dir, [&float, &int8], &small);
     for name in ["HUB:10", "HUB:S", "UAP:R", "UAP:D", "DODGE", "IMPERSONATE", "EVADE", "COLLIDE"] {
         let metric = Quantity::find(&format!("attack.{name}")).unwrap();
         let row = crossed.transfer.iter().find(|row| row.metric == metric).expect(name);
-        for (made, measured, report) in
-            [(0, 0, &of_float), (0, 1, &on_int8), (1, 0, &on_float), (1, 1, &of_int8)]
-        {
-            assert_eq!(row.cells[made][measured].value, metric.value(report), "{name} {made} {measured}");
+        for (made, measured) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let expected = metric.value(&apart[made][measured]);
+            assert_eq!(row.cells[made][measured].value, expected, "{name} {made} {measured}");
         }
         assert!(row.cells[0][1].difference.is_some(), "{name}");
     }
     // A change without an interval is neither better nor worse.
-    let mut other = of_float.clone();
+    let [[first, ..], ..] = apart;
+    let mut other = first.clone();
     let benign = other.benign.as_mut().unwrap();
     benign.nmi = benign.nmi.map(|nmi| nmi / 2.0);
     let names = ["a", "b"].map(String::from).into();
-    let two = audit::judge::compare::of_reports(names, &[of_float, other], None, false).unwrap();
+    let two = audit::judge::compare::of_reports(names, &[first, other], None, false).unwrap();
     let row = two.models[1].row(Quantity::find("benign.nmi").unwrap()).unwrap();
     let change = row.difference.unwrap();
     assert!(change.value < -10.0 && change.interval.is_none() && row.direction == 0, "{row:?}");

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// Flags of a short audit.
 const FLAGS: [&str; 9] =
     ["model.onnx", "--suite", "suite.yaml", "--data", "data", "--strong-sample", "off", "--max-queries", "4"];
 
@@ -51,7 +50,6 @@ impl User {
     }
 }
 
-/// All files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()

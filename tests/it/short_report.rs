@@ -175,16 +175,44 @@ fn the_first_number_is_the_one_that_the_suite_is_about() {
         queries: 20,
         right: 20,
         median: Some(4.0 / 255.0),
+        interval: Some((3.0 / 255.0, 6.0 / 255.0)),
         curve: Vec::new(),
     });
     let text = brief_with(&report, "", 120, Paint(false));
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[1].contains(" · ε up to 127.5/255 · "), "{text}");
-    let measures = lines.iter().position(|line| line.starts_with("Clean → under attack: ")).unwrap();
-    let smallest =
-        lines.iter().position(|line| line.contains("under which a query fails: median 4/255")).unwrap();
-    let first = lines.iter().position(|line| line.contains("clean R@1")).unwrap();
-    assert!(measures < smallest && smallest < first && !text.contains("robust R@1 at"), "{text}");
+    let at =
+        |words: &str| lines.iter().position(|line| line.contains(words)).unwrap_or_else(|| panic!("{text}"));
+    let order =
+        ["clean R@1", "4.00", "95 % 3.00 – 6.00", "Clean → under attack: ", "a query fails: median 4/255"];
+    assert!(order.map(at).is_sorted() && lines[at("clean R@1")].contains("median ε, in 255ths"), "{text}");
+    assert!(!text.contains("robust R@1 at"), "{text}");
+}
+
+/// Terminals without `-v` say which end of a score is robust, as pages do.
+#[test]
+fn a_score_says_which_end_is_robust() {
+    let report = fixture(0.5);
+    let text = brief_with(&report, "", 120, Paint(false));
+    says(&text, &["\nARS and ERS: 0–100, higher is more robust\n"]);
+    let mut report = fallen("audit m.onnx");
+    (report.scores.ars, report.scores.ers) = (None, None);
+    assert!(!brief_with(&report, "", 120, Paint(false)).contains("more robust"));
+}
+
+/// Numbers that are withheld because of different counts have the same advice, which stands once.
+#[test]
+fn advice_on_few_queries_stands_once() {
+    let mut report = fallen("audit m.onnx");
+    (report.scores.ars, report.scores.ers) = (None, None);
+    let robust = report.scores.robust_r1.as_mut().unwrap();
+    robust.queries = 9;
+    robust.ladder.as_mut().unwrap().eps50.as_mut().unwrap().queries = 6;
+    let text = one_line(&brief_with(&report, "", 120, Paint(false)));
+    let both = "robust R@1 at 8/255: it rests on 9 queries, fewer than 10 ε50, in 255ths: it rests on 6 queries, fewer than 10: \
+                too little to distinguish a weak model from a strong one. Audit more queries ";
+    assert!(text.contains(both), "{text}");
+    assert_eq!(text.matches("Audit more queries").count(), 1, "{text}");
 }
 
 /// Measures with the same unit stand together, with their name and their unit.

@@ -110,17 +110,21 @@ fn a_contradicted_score_is_marked() {
     says(&dir.text("s.html"), &["), contradicted"]);
 }
 
-/// Trials and starts of each seed are those of `audit --seed`, and the table has their mean and deviation.
+/// Queries, trials and starts of each seed are those of `audit --seed`; the table has mean and deviation.
 #[test]
 fn seeds_vary_and_are_summed_up() {
     let dir = bench();
-    let found = swept(&dir, &["--over", "eps=2/255,0.1", "--over", "seed=3,1,2"]).unwrap();
+    let flags = words("--max-queries 12 --over eps=2/255,0.1 --over seed=3,1,2");
+    let found = swept(&dir, &flags).unwrap();
     assert_eq!((found.axes.join(" "), found.points.len()), ("eps seed".into(), 6));
+    let mut queries = Vec::new();
     for point in &found.points[..3] {
-        let alone = audited(&dir, &["--eps", &point.at[0], "--seed", &point.at[1]]);
-        assert_eq!(serde_json::json!(point.scores), serde_json::json!(alone.scores), "{:?}", point.at);
-        assert_eq!(serde_json::json!(point.attacks), serde_json::json!(alone.attacks), "{:?}", point.at);
+        let alone = audited(&dir, &["--eps", &point.at[0], "--seed", &point.at[1], "--max-queries", "12"]);
+        let expected = serde_json::json!([alone.suite, alone.scores, alone.attacks]);
+        assert_eq!(serde_json::json!([point.suite, point.scores, point.attacks]), expected, "{:?}", point.at);
+        queries.push(alone.outcomes.into_iter().map(|o| o.query).collect::<Vec<_>>());
     }
+    assert!(queries[0] != queries[1] || queries[0] != queries[2], "{queries:?}");
     assert_ne!(serde_json::json!(found.points[0].attacks), serde_json::json!(found.points[1].attacks));
     let rank = |p: &SweepPoint| p.attacks.iter().find(|a| a.code == "QA+").unwrap().after.unwrap();
     let ranks: Vec<f64> = found.points[..3].iter().map(rank).collect();
@@ -266,7 +270,9 @@ fn tables_and_curves_are_written() {
     let done = program_swept(&dir, flags).ended(0);
     let found: Sweep = serde_json::from_str(&dir.text("m.json")).unwrap();
     let median = found.points[1].smallest.as_ref().unwrap().median.unwrap();
-    says(&done.out, &["smallest ε, median", "> 0.0255/255", &audit::record::size("linf", median, 1)]);
+    let above = "above 0.0255/255 (95 % above 0.0255/255)";
+    let found = format!("{} (95 % ", audit::record::size("linf", median, 2));
+    says(&done.out, &["smallest ε, median", above, &found]);
     let ends: Vec<String> =
         dir.text("m.csv").lines().map(|line| line.split(',').nth(13).unwrap().to_string()).collect();
     assert_eq!(ends, ["smallest_median", "", &median.to_string()]);

@@ -7,11 +7,12 @@ use crate::common::{Temp, audit, bundled, near, one_line, rendered, says, words}
 use audit::data::{Dataset, Preparation};
 use audit::judge;
 use audit::judge::compare::mismatches;
+use audit::judge::score::{RESAMPLES, interval};
 use audit::model::card::{self, CARDS, Card};
-use audit::record::{Acceptance, Metric, Report, Verification};
+use audit::record::{Acceptance, Measures, Metric, Outcome, Report, Verification};
 use audit::report;
 use audit::space::Gallery;
-use audit::space::verification::{Pair, Pairs};
+use audit::space::verification::{Accuracy, At, Distances, Pair, Pairs};
 use ndarray::Array2;
 use onnx_grad::graph::{DType, Value as Input};
 use serde::Deserialize;
@@ -323,6 +324,99 @@ fn error_rates_of_few_pairs_have_a_width() {
     let wrong = clean(Acceptance::Euclidean(2.0), 2.0, &Pairs::listed(wrong.collect()));
     assert_eq!((wrong.far, wrong.tar, wrong.eer), (100.0, 0.0, 100.0));
     close(wrong.eer_interval, 79.6117, 100.0);
+}
+
+/// 15 people with three images each, all pairs. The first are near each other, so that most errors are
+/// theirs. Expected values: research/golden/golden_sharing.py, which sums over pairs of pairs.
+#[test]
+fn pairs_that_share_identities_count_less() {
+    let position = |i: usize| {
+        let person = i % 15;
+        (2 * person * person + i / 15 * (5 * person + 3) % 17) as f32
+    };
+    let raw = Array2::from_shape_fn((45, 1), |(i, _)| position(i));
+    let ids = (0..45).map(|i| i.to_string()).collect();
+    let gallery = Gallery::new(Metric::Euclidean, raw, (0..45).map(|i| i % 15).collect(), ids).unwrap();
+    let of = |probe: usize| {
+        let pair = move |reference: usize| Pair {
+            probe,
+            reference,
+            same: probe % 15 == reference % 15,
+            group: None,
+            fold: None,
+        };
+        (0..probe).map(pair)
+    };
+    let pairs = Pairs::listed((0..45).flat_map(of).collect());
+    let clean = |stated: Acceptance, threshold: f64| {
+        judge::verification::clean(&gallery, &pairs, stated, threshold, BTreeMap::new(), 0).unwrap()
+    };
+    let close = |found: Option<(f64, f64)>, (low, high): (f64, f64)| {
+        let found = found.unwrap();
+        assert!((found.0 - low).abs() < 0.02 && (found.1 - high).abs() < 0.02, "{found:?}, {low} – {high}");
+    };
+    // At a stated threshold: Wilson's for 945 / 16.34 and for 45 / 1.073 pairs.
+    let stated = clean(Acceptance::Euclidean(8.0), 8.0);
+    assert_eq!((stated.genuine, stated.impostor, stated.identities), (45, 945, 15));
+    near(stated.far, 2.539683, 1e-5, "FAR");
+    near(stated.tar, 71.111111, 1e-5, "TAR");
+    close(stated.far_interval, (0.58098, 10.41049));
+    close(stated.tar_interval, (56.08911, 82.58928));
+    // At a false accept rate: the interval of resampled pairs, widened.
+    let distances = Distances::of(&gallery, &pairs);
+    let by_rate = clean(Acceptance::Far(0.05), distances.threshold(0.05));
+    let resamples = distances.resample(At::Far(0.05), RESAMPLES, 0);
+    let widened = |value: f64, factor: f64, of: fn(&Accuracy) -> f64| {
+        let (low, high) = interval(resamples.iter().map(of).collect()).unwrap();
+        ((value - factor * (value - low)).max(0.0), value + factor * (high - value))
+    };
+    near(by_rate.threshold, 14.0, 1e-9, "threshold");
+    close(by_rate.threshold_interval, widened(by_rate.threshold, 4.57433, |a| a.threshold));
+    near(by_rate.tar, 88.888889, 1e-5, "TAR");
+    let (low, _) = widened(by_rate.tar, 3.48806, |a| 100.0 * a.tar);
+    close(by_rate.tar_interval, (low, 100.0));
+    near(by_rate.eer, 5.132275, 1e-5, "EER");
+    close(by_rate.eer_interval, widened(by_rate.eer, 3.48806, |a| 100.0 * a.eer));
+    // No impostor pair is accepted: of the pairs of 15 people, seven are disjoint. Expected:
+    // `scipy.stats.binomtest(0, 7).proportion_ci(method="wilson")`.
+    let none = clean(Acceptance::Euclidean(1e-9), -1.0);
+    assert_eq!(none.far, 0.0);
+    close(none.far_interval, (0.0, 35.43304));
+    // Folds that share people are not independent.
+    let folded = |fold: fn(&Pair) -> usize| {
+        let pairs = pairs.all.iter().map(|pair| Pair { fold: Some(fold(pair)), ..pair.clone() });
+        let pairs = Pairs::listed(pairs.collect());
+        let stated = Acceptance::Euclidean(8.0);
+        let found = judge::verification::clean(&gallery, &pairs, stated, 8.0, BTreeMap::new(), 0).unwrap();
+        found.folds.unwrap().shared
+    };
+    assert_eq!(folded(|pair| pair.reference % 2), 15);
+    assert_eq!(folded(|pair| usize::from(pair.probe % 15 == 3 && pair.reference % 15 == 3)), 1);
+}
+
+/// Attacked pairs share identities too: of twelve probes of four people, attacked four pairs are disjoint.
+/// Expected: `scipy.stats.binomtest(4, 4).proportion_ci(method="wilson")`.
+#[test]
+fn attacked_pairs_that_share_identities_count_less() {
+    let mut report = crate::report_fixture::report(0.5);
+    let accepted = |accepted| Measures { accepted: Some(accepted), ..Measures::default() };
+    let trial = |i: usize| Outcome {
+        attack: "DODGE".into(),
+        query: format!("q{i}"),
+        targets: vec![format!("t{i}")],
+        before: accepted(true),
+        after: accepted(false),
+        ..Outcome::default()
+    };
+    report.outcomes = (0..12).map(trial).collect();
+    report.labels.clear();
+    let found = |report: &Report| judge::verification::of_attack(report, "DODGE").unwrap();
+    near(found(&report).0, 75.75060, 1e-4, "of independent pairs");
+    for i in 0..12 {
+        report.labels.extend([format!("q{i}"), format!("t{i}")].map(|id| (id, format!("person {}", i % 4))));
+    }
+    near(found(&report).0, 51.01092, 1e-4, "of four people");
+    near(found(&report).1, 100.0, 1e-9, "of four people");
 }
 
 /// Parts of a run make the report of the whole.

@@ -40,7 +40,6 @@ fn cast(from: &str, to: &str, dtype: DType) -> Node {
     Node::new("Cast", &[from], to).with("to", dtype.code() as i64)
 }
 
-/// A graph within a node.
 fn body(nodes: Vec<Node>, constants: &[(&str, Tensor)], inputs: Vec<Value>, outputs: &[&str]) -> Attr {
     let constants: BTreeMap<String, Tensor> =
         constants.iter().map(|(name, t)| (name.to_string(), t.clone())).collect();
@@ -201,7 +200,6 @@ fn run_measured(dir: &Temp, args: &[&str]) -> (Ran, u64) {
     (run(dir, args), 0)
 }
 
-/// The output, on one line.
 fn output_line(done: &Ran) -> String {
     one_line(&format!("{}{}", done.out, done.err))
 }

@@ -2,7 +2,6 @@
 //! of random shapes and attributes, points away from kinks, tolerance 1e-3. Each file has the cases of a
 //! family of rules.
 
-mod activations;
 mod case;
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,7 +9,6 @@ mod conv;
 mod elementwise;
 mod fourier;
 mod index;
-mod limits;
 mod linear;
 mod norm;
 mod pool;
@@ -359,7 +357,18 @@ fn what_no_rule_covers_is_refused() {
         case.constant("b", Tensor::i64(&[1], &[0]))
     };
     let far = Tensor::f32(&[1, 4], &[0.0, 0.0, 5000.0, 1.0]);
+    // One frame or block of more than 4,096 values needs the square of that many numbers.
+    let frame = Case::new(Node::new("STFT", &["x", "step", "w"], "y"))
+        .input("x", &[1, 4097, 1], vec![0.5; 4097])
+        .constant("step", Tensor::i64(&[], &[1]))
+        .constant("w", Tensor::f32(&[4097], &[1.0; 4097]));
+    let block = Case::new(Node::new("Col2Im", &["x", "image", "block"], "y"))
+        .input("x", &[1, 65 * 64, 1], vec![0.5; 65 * 64])
+        .ints("image", &[65, 64])
+        .ints("block", &[65, 64]);
     let cases = [
+        (frame, "a matrix of 4097 x 4097 numbers"),
+        (block, "a matrix of 4160 x 4160 numbers"),
         (pad.input("x", &[3, 4], image()).ints("pads", &[-1, 0, 2, 0]), "wrap that crops"),
         (regions().constant("r", far), "more than 4096 samples in a bin"),
         (regions().input("r", &[1, 4], vec![0.0, 0.0, 2.0, 2.0]), "the gradient of the regions"),

@@ -21,10 +21,21 @@ submit)
     fi
     # Parts of another model, or with other flags, would be merged as if they were of this run.
     if command -v sha256sum >/dev/null; then hash() { sha256sum; }; else hash() { shasum -a 256; }; fi
+    # Only the model knows which other files its weights are in: this hash covers them.
+    weights=$(audit inspect "$AUDIT_MODEL" --json --quiet 2>/dev/null | grep '"sha256"' || true)
+    if [ -z "$weights" ]; then
+        echo "slurm.sh: 'audit inspect $AUDIT_MODEL' gives no hash, so that a change of weights in other files is not noticed" >&2
+    fi
+    beside=$AUDIT_MODEL
+    if [ ! -d "$beside" ]; then beside=$(dirname "$beside"); fi
+    above=$beside
+    if [ "$(basename "$beside")" = onnx ]; then above=$beside/..; fi
     settings=$(
         audit --version | sed -n 1p
-        # The model may be a folder, also one that holds AUDIT_OUT, or have its card and its weights beside it.
-        find -L "$AUDIT_MODEL" "${AUDIT_MODEL%.onnx}.yaml" "$AUDIT_MODEL"[._]data \
+        echo "model and weights: $weights"
+        # The model may be a folder, also one that holds AUDIT_OUT, or have its card and its preprocessing beside it.
+        find -L "$AUDIT_MODEL" "${AUDIT_MODEL%.onnx}.yaml" \
+            {"$beside","$above"}/{processor_config,preprocessor_config,open_clip_config,config}.json \
             -samefile "$AUDIT_OUT" -prune -o -type f -print 2>/dev/null | LC_ALL=C sort |
             while IFS= read -r file; do hash <"$file"; done
         printf '%s\n' "images: ${AUDIT_IMAGES:-}" "flags: ${AUDIT_FLAGS:-}" "parts: $AUDIT_PARTS"

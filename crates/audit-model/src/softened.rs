@@ -103,7 +103,7 @@ impl Model {
             }
             prepared.graph = prepared.graph.wider(&far, &mut prepared.types);
         }
-        prepared.graph.write_choices_as_products(&mut prepared.types);
+        prepared.graph.write_in_softer_operators(&mut prepared.types);
         let mut g = prepared.differentiate(IMAGE, route.pass(), self.options.provider.processor())?;
         if g.softened.is_empty() {
             return Ok(None);

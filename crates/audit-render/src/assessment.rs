@@ -171,7 +171,7 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
     let most = size(&found.norm, f64::from(found.most), 2);
     let (headline, bound) = match found.median {
         Some(median) => {
-            let median = size(&found.norm, median, 1);
+            let median = size(&found.norm, median, 2);
             let headline = format!("{} under a change of at most {median}", words.half);
             (headline, "an upper bound: a better search may find smaller ones")
         }

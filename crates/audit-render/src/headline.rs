@@ -1,11 +1,13 @@
 //! The first numbers of every report: clean R@1, the scores of the suite, and robust R@1, each with a mark if
 //! it is invalid or unreliable.
 
-use super::view::bounded;
+use super::view::{bounded, smallest_words};
 use audit_report::facts;
 use audit_report::facts::term::terms_of;
 use audit_report::facts::{FACTS, Facts, Norm};
-use audit_report::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, Quantity, ROBUST};
+use audit_report::judge::quantity::{
+    ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, MEDIAN_EPS, Quantity, ROBUST,
+};
 use audit_report::judge::row::{Mark, Row, State, masked};
 use audit_report::judge::strong::{self, Contradictions};
 use audit_report::record::{MemberRow, Report, ScoreName, number_of_queries};
@@ -22,12 +24,29 @@ pub(super) struct Headline {
     pub mark: Option<Mark>,
     /// What a reader must know to read the number.
     pub remarks: Vec<String>,
+    /// What follows of the last remark, and what to do, with the sign before it; empty unless the number is
+    /// withheld.
+    pub advice: &'static str,
 }
 
 impl Headline {
     fn of(known: &Contradictions, row: Row, label: &str, meaning: String, remarks: Vec<String>) -> Headline {
         let at = row.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"));
-        Headline { mark: row.mark(known), label: format!("{label}{at}"), row, meaning, remarks }
+        let advice = match known.report.part {
+            _ if row.state != State::Withheld => "",
+            Some(_) => ". Combine the parts: audit merge",
+            None => ": too little to distinguish a weak model from a strong one. Audit more queries",
+        };
+        Headline { mark: row.mark(known), label: format!("{label}{at}"), row, meaning, remarks, advice }
+    }
+
+    /// The remarks, the last one with the advice.
+    pub fn advised(&self) -> Vec<String> {
+        let mut remarks = self.remarks.clone();
+        if let Some(last) = remarks.last_mut() {
+            last.push_str(self.advice);
+        }
+        remarks
     }
 
     /// Why the number is invalid or unreliable, in a word or two.
@@ -49,7 +68,7 @@ impl Headline {
     pub fn line(&self) -> String {
         let value = self.row.value.map(|_| self.row.number());
         let parts = [value, self.mark().map(str::to_string), self.spread(), self.queries()];
-        parts.into_iter().flatten().chain(self.remarks.iter().cloned()).collect::<Vec<_>>().join("; ")
+        parts.into_iter().flatten().chain(self.advised()).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -69,17 +88,8 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     let beside =
         report.smallest.is_some() || report.verification.is_some() && report.scores.robust().is_none();
     let robust = (!beside).then(|| robust(known));
-    clean(known).into_iter().chain(corrupted(known)).chain(scores).chain(robust).chain(eps50(known)).collect()
-}
-
-/// Why a number is not shown, and what to do.
-fn advised(report: &Report, why: &str) -> String {
-    match report.part {
-        Some(_) => format!("{why}. Combine the parts: audit merge"),
-        None => {
-            format!("{why}: too little to distinguish a weak model from a strong one. Audit more queries")
-        }
-    }
+    let sizes = eps50(known).into_iter().chain(median_eps(known));
+    clean(known).into_iter().chain(corrupted(known)).chain(scores).chain(robust).chain(sizes).collect()
 }
 
 /// Retrieval without an attack; `None` if the images have no classes.
@@ -117,11 +127,7 @@ fn score(known: &Contradictions, of: &'static Quantity, label: &str) -> Option<H
     });
     let masked =
         masked(report).then(|| "the model masks its gradient, so that attacks find too little".to_string());
-    let remarks = contradicted
-        .into_iter()
-        .chain(masked)
-        .chain(row.why.as_deref().map(|why| advised(report, why)))
-        .collect();
+    let remarks = contradicted.into_iter().chain(masked).chain(row.why.clone()).collect();
     let counted = |score| terms_of(score).count();
     let meaning = if of == ARS {
         let table = ARS_TABLE.row(report);
@@ -157,7 +163,7 @@ fn robust(known: &Contradictions) -> Headline {
                 (!left.is_empty()).then(|| format!("the suite's own attacks leave {}", left.join(", ")));
             std::iter::once(before).chain(weaker).collect()
         }
-        (State::Withheld, _) => vec![advised(report, why)],
+        (State::Withheld, _) => vec![why.to_string()],
         _ => vec![format!("{}: {why}", State::NotMeasured.text())],
     };
     let stay = match report.data.has_classes() {
@@ -176,7 +182,7 @@ fn eps50(known: &Contradictions) -> Option<Headline> {
     let row = EPS50.row(report);
     let remarks = match row.state {
         State::NotMeasured => return None,
-        State::Withheld => vec![advised(report, row.why.as_deref().unwrap_or_default())],
+        State::Withheld => row.why.clone().into_iter().collect(),
         State::Measured if row.is_least() => vec!["no file changes by less".into()],
         State::Measured => Vec::new(),
     };
@@ -184,13 +190,35 @@ fn eps50(known: &Contradictions) -> Option<Headline> {
         "ε50 bounds {}, in 255ths: within it half of the correct queries fail. An upper bound: a better attack may find smaller changes.",
         bounded(report)
     );
+    Some(Headline::of(known, row, &in_levels("ε50", report), meaning, remarks))
+}
+
+/// The name of a size of changes, with its unit.
+fn in_levels(name: &str, report: &Report) -> String {
     // The ε of other norms is no number of grey levels, and is printed without the factor.
     let norm = &report.suite.norm;
-    let label = match Norm::find(norm).is_ok_and(|ball| ball.is_box) {
-        true => "ε50, in 255ths".to_string(),
-        false => format!("ε50 × 255 ({norm})"),
+    match Norm::find(norm).is_ok_and(|ball| ball.is_box) {
+        true => format!("{name}, in 255ths"),
+        false => format!("{name} × 255 ({norm})"),
+    }
+}
+
+/// The median of the smallest perturbations; `None` if the suite doesn't look for them.
+fn median_eps(known: &Contradictions) -> Option<Headline> {
+    let report = known.report;
+    let words = smallest_words(report.smallest.as_ref()?);
+    let row = MEDIAN_EPS.row(report);
+    let remarks = match row.state {
+        State::NotMeasured => return None,
+        State::Withheld => row.why.clone().into_iter().collect(),
+        State::Measured => Vec::new(),
     };
-    Some(Headline::of(known, row, &label, meaning, remarks))
+    let meaning = format!(
+        "{} within this ε, which bounds {}, in 255ths. An upper bound: a better attack may find smaller changes.",
+        words.half,
+        bounded(report)
+    );
+    Some(Headline::of(known, row, &in_levels("median ε", report), meaning, remarks))
 }
 
 /// What the members of the strong search did on one attack.

@@ -162,7 +162,7 @@ fn read_on(report: &Report) -> String {
 fn first(f: &Headline) -> String {
     let value = if f.row.void { format!("~~{}~~", f.row.number()) } else { f.row.number() };
     let mark = f.mark().map(|mark| format!("⚠️ **{mark}**"));
-    let remarks = (!f.remarks.is_empty()).then(|| escape(&f.remarks.join("; ")));
+    let remarks = (!f.remarks.is_empty()).then(|| escape(&f.advised().join("; ")));
     let notes: Vec<String> = mark.into_iter().chain(remarks).collect();
     let queries = if f.row.queries > 0 { f.row.queries.to_string() } else { String::new() };
     let interval = f.row.spread().unwrap_or_default();

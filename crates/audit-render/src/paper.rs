@@ -35,7 +35,7 @@ pub fn render(beside: &Beside) -> String {
             [vec![row.name.clone()], row.shown.clone(), vec![from]].concat()
         };
         let columns = table.columns.iter().map(String::as_str);
-        let head: Vec<&str> = [""].into_iter().chain(columns).chain(["source"]).collect();
+        let head: Vec<&str> = ["model"].into_iter().chain(columns).chain(["source"]).collect();
         let grid = Grid::new(&head, &[0], table.rows.iter().map(row));
         out += &format!(
             "\n{}\n{}\n",
@@ -59,7 +59,7 @@ fn markdown(beside: &Beside) -> Result<Vec<u8>> {
     }
     for table in &beside.tables {
         out += &format!(
-            "### {}\n\n| | {} | source |\n",
+            "### {}\n\n| model | {} | source |\n",
             escape::markdown(&table.title),
             table.columns.join(" | ")
         );

@@ -10,7 +10,7 @@ use super::view::{
 };
 use audit_base::visible::{is_obeyed, visible};
 use audit_report::facts::Facts;
-use audit_report::judge::quantity::{ARS_TABLE, CLEAN_R1, EPS50, Quantity};
+use audit_report::judge::quantity::{ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, MEDIAN_EPS, Quantity};
 use audit_report::judge::row::{State as NumberState, alarm};
 use audit_report::record::{Attack, CheckResult, Finding, Report, Severity, State, Verdict, Warning, reason};
 use comfy_table::{
@@ -128,6 +128,7 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     let (before, after): (Vec<_>, Vec<_>) = facts.partition(|_| !scored);
     lines.extend(before);
     lines.push(first_numbers(&first, width, paint));
+    lines.extend(direction(&first).map(|text| wrap(&text)));
     lines.extend(remarks(first.iter().filter(|f| f.mark.is_some())).iter().map(|text| wrap(text)));
     lines.extend(rungs(report, width, paint));
     lines.extend(after);
@@ -326,7 +327,9 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     }
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
-        for w in report.warnings.iter().filter(|w| w.severity == severity) {
+        // The remarks below the first numbers say why these are withheld.
+        let shown = |w: &&Warning| w.severity == severity && !reason::WITHHELD.made(w);
+        for w in report.warnings.iter().filter(shown) {
             let text = wrap(&format!("{} [{}]: {}", w.word(), w.id, w.text));
             line(paint.in_style(style_of(severity), &text));
         }
@@ -483,30 +486,42 @@ fn first_table(first: &[Headline], paint: Paint) -> Table {
 const ABOVE: &str = "ERS terms above 100: 100 stands for ranks and cosines at chance level, and a weak attack can leave them better \
                      than chance";
 
-/// Remarks on the first numbers. Numbers with the same remark share a sentence.
+/// Which end of the scores is robust; `None` if no score is shown.
+fn direction(first: &[Headline]) -> Option<String> {
+    let scores = first.iter().filter(|f| [ARS, ERS, ARS_STRONG].contains(&f.row.quantity));
+    let shown = scores.filter(|f| f.row.value.is_some());
+    let labels: Vec<&str> = shown.map(|f| f.label.as_str()).collect();
+    (!labels.is_empty()).then(|| format!("{}: 0–100, higher is more robust", labels.join(" and ")))
+}
+
+/// Remarks on the first numbers. Numbers with the same remark share a sentence, and numbers that are withheld
+/// for different reasons the advice, which the last of them has.
 fn remarks<'h>(first: impl Iterator<Item = &'h Headline>) -> Vec<String> {
-    let mut shared: Vec<(Vec<&str>, String)> = Vec::new();
+    let mut shared: Vec<(Vec<&str>, String, &str)> = Vec::new();
     for f in first.filter(|f| !f.remarks.is_empty()) {
         let text = f.remarks.join("; ");
-        match shared.iter_mut().find(|(_, other)| *other == text) {
-            Some((labels, _)) => labels.push(&f.label),
-            None => shared.push((vec![&f.label], text)),
+        match shared.iter_mut().find(|(_, other, _)| *other == text) {
+            Some((labels, ..)) => labels.push(&f.label),
+            None => shared.push((vec![&f.label], text, f.advice)),
         }
     }
-    let sentence = |(labels, text): (Vec<&str>, String)| {
-        let text = if labels.len() > 1 { text.replacen("it rests", "they rest", 1) } else { text };
-        format!("{}: {text}", labels.join(" and "))
+    let last = |i: usize| !shared[i + 1..].iter().any(|(.., advice)| *advice == shared[i].2);
+    let sentence = |(i, (labels, text, advice)): (usize, &(Vec<&str>, String, &str))| {
+        let text = if labels.len() > 1 { text.replacen("it rests", "they rest", 1) } else { text.clone() };
+        format!("{}: {text}{}", labels.join(" and "), if last(i) { *advice } else { "" })
     };
-    shared.into_iter().map(sentence).collect()
+    shared.iter().enumerate().map(sentence).collect()
 }
 
 /// Remarks below the first numbers, a line each.
 fn beneath(report: &Report, first: &[Headline]) -> Vec<String> {
-    let direction = match first.iter().any(|f| f.row.quantity == EPS50) {
-        true => "higher is more robust; all but ε50 are 0–100",
-        false => "0–100, higher is more robust",
+    let sizes = [(EPS50, "ε50"), (MEDIAN_EPS, "the median ε")];
+    let size = sizes.iter().find(|(of, _)| first.iter().any(|f| f.row.quantity == *of));
+    let direction = match size {
+        Some((_, name)) => format!("higher is more robust; all but {name} are 0–100"),
+        None => "0–100, higher is more robust".to_string(),
     };
-    let mut lines = vec![direction.to_string()];
+    let mut lines = vec![direction];
     lines.extend(remarks(first.iter()));
     let table = ARS_TABLE.row(report);
     if table.value.is_some() {

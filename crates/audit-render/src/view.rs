@@ -7,7 +7,8 @@ use audit_report::judge::breakdown::{self, WeakPart, Weakest};
 use audit_report::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use audit_report::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
 use audit_report::judge::division::{DIVISIONS, Division, LEAST};
-use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
+use audit_report::judge::quantity::{ARS, CLEAN_R1, EPS50, ERS, MEDIAN_EPS, Quantity, ROBUST, ROBUST_TOP1};
+use audit_report::judge::reading::Reading;
 use audit_report::judge::row::{AttackRow, DASH, Row, State, attacked_r1};
 use audit_report::record::{
     Attack, EpsAlpha, Report, RetrievalMeans, RetrievalRow, Smallest, Space, SuiteRecord, number_of_queries,
@@ -197,10 +198,20 @@ pub fn bounded(report: &Report) -> &'static str {
     Norm::find(&report.suite.norm).map_or("the size of the change", |ball| ball.about)
 }
 
-/// The median of the smallest perturbations, or that it lies beyond the largest one searched.
+/// The median of the smallest perturbations, and its interval.
 pub fn median(found: &Smallest) -> String {
-    let size = |eps, digits| size(&found.norm, eps, digits);
-    found.median.map_or_else(|| format!("> {}", size(f64::from(found.most), 2)), |median| size(median, 1))
+    let row = MEDIAN_EPS.row_of(Reading::of_smallest(found));
+    let is_above = |levels: f64| row.most.is_some_and(|most| levels >= most);
+    let shown = |levels: f64| {
+        let above = if is_above(levels) { "above " } else { "" };
+        format!("{above}{}", size(&found.norm, levels / 255.0, 2))
+    };
+    let Some(value) = row.value else { return row.cell() };
+    let spread = row.interval.map_or(String::new(), |(low, high)| match is_above(low) {
+        true => format!(" (95 % {})", shown(low)),
+        false => format!(" (95 % {} – {})", shown(low), shown(high)),
+    });
+    shown(value) + &spread
 }
 
 /// Words for the smallest perturbations; those of MIN if this version doesn't know the attack.
@@ -218,7 +229,7 @@ pub fn smallest(found: &Smallest) -> String {
     let mut places: Vec<usize> = (0..6).map(|i| (i * last + 2) / 5).collect();
     places.dedup();
     let points = places.iter().filter_map(|&i| found.curve.get(i));
-    let points = points.map(|p| format!("{:.1} % at {}", p.r1, size(&found.norm, p.eps, 1)));
+    let points = points.map(|p| format!("{:.1} % at {}", p.r1, size(&found.norm, p.eps, 2)));
     format!(
         "smallest perturbation ({}) under which {}: {median}, of the {} {}; {} by ε: {}",
         found.norm,
@@ -311,8 +322,8 @@ pub fn crafted(report: &Report) -> Vec<String> {
     let universal = report.universal.map(|of| {
         let measured = report.outcomes.iter().filter(|o| o.shared.is_some()).count();
         format!(
-            "universal perturbations: {}, each crafted on {} queries; the other {measured} are measured under one of them. Intervals \
-             resample queries and perturbations",
+            "universal perturbations: {}, each crafted on {} queries; {measured} of the other queries are measured, each under one of \
+             them. Intervals resample queries and perturbations",
             of.perturbations, of.sample
         )
     });
@@ -426,16 +437,17 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
 }
 
 /// The numbers that a comparison shows of each model first, and their names. Robust R@1 has its ε beside it:
-/// here, or if the models' differ, in the cells. Scores of the literature have no column if only ε50 was
-/// measured.
+/// here, or if the models' differ, in the cells. Scores of the literature have no column if only sizes of
+/// changes were measured.
 pub fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String)> {
     let has =
         |of: &Quantity| comparison.models.iter().any(|m| m.row(of).is_some_and(|row| row.value.is_some()));
     let robust = common_eps(comparison).map_or(String::new(), |eps| format!(" at {eps}"));
-    let scores = has(ARS) || has(ERS) || !has(EPS50);
+    let scores = has(ARS) || has(ERS) || !has(EPS50) && !has(MEDIAN_EPS);
     let left = compared_robust(comparison);
     let mut all = vec![(left, format!("{}{robust}", left.label))];
     all.extend(has(EPS50).then(|| (EPS50, "ε50".to_string())));
+    all.extend(has(MEDIAN_EPS).then(|| (MEDIAN_EPS, "median ε".to_string())));
     all.extend(
         [(ARS, "ARS"), (ERS, "ERS")].into_iter().filter(|_| scores).map(|(of, name)| (of, name.to_string())),
     );

@@ -2,12 +2,12 @@
 #![warn(missing_docs)]
 
 pub mod batch;
-mod choices;
 mod error;
 mod grad;
 pub mod graph;
 pub mod narrow;
 pub mod operators;
+mod softer;
 pub mod wider;
 
 pub use error::{Error, Result};

@@ -44,9 +44,9 @@ impl Files {
             if !is_page(file) && by_extension(file, extensions.iter().copied()).is_err() {
                 let as_jpeg =
                     attack.jpeg.is_none() && by_extension(file, ["jpg", "jpeg"].into_iter()).is_ok();
-                let jpeg = if as_jpeg { ", add --jpeg 90" } else { "" };
+                let jpeg = if as_jpeg { "; or add --jpeg 90" } else { "" };
                 return Err(Error::usage(format!(
-                    "-o {}: the attacked file is {format}. Name a file that ends in .{}{jpeg}, or in .{PAGE} for a page",
+                    "-o {}: the attacked file is {format}. Name a file that ends in .{}, or in .{PAGE} for a page{jpeg}",
                     file.display(),
                     extensions[0]
                 )));

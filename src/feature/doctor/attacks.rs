@@ -31,7 +31,7 @@ pub fn named_checks(only: &[String]) -> Result<Vec<&'static check::Check>> {
     let names: Vec<&str> = all.iter().map(|c| c.reason.id).collect();
     if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(Error::usage(format!(
-            "--only {name}: no check that attacks has this name{}: expected some of {}",
+            "--only {name}: only checks that attack can be chosen{}: {}",
             did_you_mean(name, &names),
             names.join(", ")
         )));

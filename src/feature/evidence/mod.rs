@@ -66,8 +66,10 @@ pub fn bundle(
     let (items, pictures) = contents.images(&request, dataset, prep, model.shape())?;
     let plan = &setup.plan;
     let of_trial = 1 + usize::from(plan.space == Space::File) + usize::from(plan.mask.is_some());
-    // The manifest is still missing. JPEG files are not counted: some trials have none.
-    refuse_too_many(contents.hashes.len() + 1 + trials.len() * of_trial)?;
+    // A JPEG file, and the image that it holds.
+    let saved = report.outcomes.iter().filter(|outcome| plan.jpeg.is_some() && !is_unchanged(outcome));
+    // The manifest is still missing.
+    refuse_too_many(contents.hashes.len() + 1 + trials.len() * of_trial + 2 * saved.count())?;
     let photographs = Photographs::of(plan, dataset, prep, &trials, request.progress)?;
     let photographs = photographs.as_ref();
     let work = Work { dataset, prep, context, trials: &trials, plan, photographs, speed: None };
@@ -312,7 +314,9 @@ impl Made {
         progress: Mode,
     ) -> Result<Made> {
         let work = attacks.work;
-        let each = (ROOM / (4 * attacks.model.pixels())).max(1);
+        let photographs = work.photographs.filter(|_| work.plan.space == Space::File);
+        let largest = photographs.and_then(|all| all.sizes().max()).unwrap_or(attacks.model.pixels());
+        let each = (ROOM / (4 * largest)).max(1);
         let mut made = Made::default();
         let mut phase = Phase::new("attacks", work.trials.len() as u64, progress);
         for places in (0..work.trials.len()).collect::<Vec<_>>().chunks(each) {

@@ -61,7 +61,7 @@ pub fn run(request: &GradFile) -> Result<String> {
     let path = request.model.as_path();
     if request.file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
         return Err(Error::usage(format!(
-            "-o {}: a graph is written, name a file that ends in .onnx",
+            "-o {}: a graph is written. Name a file that ends in .onnx",
             request.file.display()
         )));
     }

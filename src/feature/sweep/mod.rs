@@ -11,7 +11,7 @@ pub use text::{open, terminal};
 
 use super::corruption::refuse_several_models;
 use crate::facts::protocols::parse_size;
-use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity, ROBUST};
+use crate::judge::quantity::{ARS, ARS_STRONG, ERS, MEDIAN_EPS, Quantity, ROBUST};
 use crate::judge::row::Mark;
 use crate::judge::strong::Contradictions;
 use crate::pipeline::embed::{CLUSTERINGS, SurrogateModel};
@@ -307,7 +307,7 @@ fn point(place: &GridPoint, numbers: Vec<f64>, report: &Report) -> SweepPoint {
 fn marks(report: &Report) -> BTreeMap<String, Mark> {
     let known = Contradictions::of(report);
     let mark = |of: &'static Quantity| Some((of.name.to_string(), of.row(report).mark(&known)?));
-    let all = [ROBUST, ARS, ERS, ARS_STRONG].into_iter().filter_map(mark);
+    let all = [ROBUST, ARS, ERS, ARS_STRONG, MEDIAN_EPS].into_iter().filter_map(mark);
     all.filter(|(_, mark)| *mark != Mark::Withheld).collect()
 }
 

@@ -5,7 +5,7 @@ use super::{SEED, named};
 use crate::facts::NORMS;
 use crate::facts::term::{R1, Term};
 use crate::judge::mean::Mean;
-use crate::judge::quantity::{Quantity, ROBUST};
+use crate::judge::quantity::{MEDIAN_EPS, Quantity, ROBUST};
 use crate::judge::reading::{Reading, fewest};
 use crate::judge::row::{DASH, Row, State};
 use crate::record::{Attack, ScoreName, Severity, SuiteRecord, Verification, number_of_queries};
@@ -88,8 +88,10 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
     let alpha = Column { name: "α".into(), cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };
     let (ars, ers) = (column("ARS", ScoreName::Ars), column("ERS", ScoreName::Ers));
     let strong = column("ARS, strong", ScoreName::ArsStrong);
-    let smallest =
-        Column { name: "smallest ε, median".into(), cell: Box::new(|p| p.smallest.as_ref().map(median)) };
+    let smallest = Column {
+        name: "smallest ε, median".into(),
+        cell: Box::new(|p| p.smallest.as_ref().map(|found| marked(median(found), [p], MEDIAN_EPS))),
+    };
     let columns = vec![smallest, robust, ars, ers, strong, threshold, far, tar];
     grid(sweep, columns.into_iter().chain(alphas(sweep).then_some(alpha)).collect())
 }

@@ -44,7 +44,12 @@ impl Recorder<'_> {
             n => request.progress.note(&format!("{n} of {trials} trials are done already")),
         }
         if let Some(files) = &mut self.attacked {
-            files.claim(run, request.run.resume)?;
+            let changed = files.claim(run, request.run.resume)?;
+            if changed > 0 {
+                request.progress.note(&format!(
+                    "--attacked-out: files that were changed since they were written are written again: {changed}"
+                ));
+            }
         }
         Ok(done)
     }
@@ -64,7 +69,7 @@ impl Recorder<'_> {
 
     /// Writes the file of a trial, and keeps it for the pictures.
     pub(super) fn show(&mut self, work: &Work, outcome: &Outcome, evidence: &Evidence) -> Result<()> {
-        if let Some(files) = &self.attacked {
+        if let Some(files) = &mut self.attacked {
             files.write(outcome, evidence)?;
         }
         if let Some(collector) = &mut self.collector {

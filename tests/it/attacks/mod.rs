@@ -23,7 +23,7 @@ use audit::threat::term::{Goal, Unit};
 use audit::threat::{
     APGD, AttackContext, BALLS, CleanImage, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask,
     OBJECTIVES, Objective, Others, PGD, Passes, Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets,
-    Trial, Watch, list, measure, read_trials, run, run_jobs, sample_queries, select,
+    Trial, Watch, list, measure, read_trials, run, run_jobs, select,
 };
 use audit::{Error, Exit, Result};
 use linear::*;
@@ -36,7 +36,6 @@ use std::time::Duration;
 const N: Metric = Metric::NormalizedEuclidean;
 const FORMS: [Form; 2] = [Form::Published, Form::Corrected];
 
-/// An attack on a query with these targets.
 fn trial(code: &str, query: usize, targets: &[usize]) -> Trial {
     Trial { objective: find(code), query, targets: targets.to_vec() }
 }
@@ -106,7 +105,6 @@ fn at_work(
     of(&all).into_iter().filter(moves).take(queries.len()).collect()
 }
 
-/// Random images, a model with this batch, and their context.
 fn world(count: usize, seed: u64, batch: usize) -> (Vec<Vec<f32>>, Linear<'static>, AttackContext) {
     let images = images(count, seed, 0.2, 0.8);
     let model = Linear::random(batch);
@@ -166,7 +164,6 @@ impl Ahead {
     }
 }
 
-/// The images of items.
 fn source(images: &[Vec<f32>]) -> impl Fn(usize) -> Result<CleanImage> {
     |item| Ok(images[item].clone().into())
 }

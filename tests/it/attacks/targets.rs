@@ -126,19 +126,6 @@ fn the_published_targets_leave_out_the_first_of_equal_items() {
 }
 
 #[test]
-fn samples_of_queries_are_nested() {
-    let images = images(100, 17, 0.0, 1.0);
-    let context = context(&Linear::random(1), Metric::Cosine, &images);
-    let sample = |most, seed| sample_queries(&context.gallery, most, seed);
-    let (ten, thirty) = (sample(Some(10), 1), sample(Some(30), 1));
-    assert_eq!((ten.len(), thirty.len()), (10, 30));
-    assert_eq!((sample(None, 1).len(), sample(Some(500), 1).len()), (100, 100));
-    assert!(ten.iter().all(|q| thirty.contains(q)));
-    assert!(thirty.windows(2).all(|w| w[0] < w[1]));
-    assert_ne!(thirty, sample(Some(30), 2));
-}
-
-#[test]
 fn codes_are_read_leniently() {
     assert_eq!(find("ca\u{2212}").code, "CA-");
     assert_eq!(find(" gtT ").code, "GTT");

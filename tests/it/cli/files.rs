@@ -47,24 +47,17 @@ fn pipes_and_devices_are_not_read() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// A card of 20 MB is no card.
 #[test]
-fn files_have_a_largest_size() {
-    let dir = stage();
-    std::fs::File::create(dir.join("big.yaml")).unwrap().set_len(20 << 20).unwrap();
-    dir.refused(&["model.onnx", "-q", "--card", "big.yaml"], USAGE);
-    dir.refused(&["model.onnx", "-q", "--suite", "big.yaml"], USAGE);
-    insta::assert_snapshot!(dir.told());
-}
-
-#[test]
-fn mistakes_in_a_suite_file_are_located() {
+fn mistakes_in_a_suite_file_are_located_and_files_have_a_largest_size() {
     let dir = stage();
     for keys in ["attacks: [ES]\nmax_query: 5", "attacks:\n  - ES\n  - XYZ", "attacks: [ES]\neps: 3"] {
         dir.write("mine.yaml", format!("form: published\n{keys}\n"));
         dir.refused(&words("model.onnx --data data --suite mine.yaml"), USAGE);
     }
     dir.refused(&words("model.onnx --suite arss"), USAGE);
+    std::fs::File::create(dir.join("big.yaml")).unwrap().set_len(20 << 20).unwrap();
+    dir.refused(&["model.onnx", "-q", "--card", "big.yaml"], USAGE);
+    dir.refused(&["model.onnx", "-q", "--suite", "big.yaml"], USAGE);
     dir.write("mine.yaml", "form: published\nattacks: [ES]\nmax_queries: 3\nsteps: 2\n");
     let ran = run(&dir, words("model.onnx --data data --suite mine.yaml --strong-sample off")).ended(0);
     says(&ran.out, &["suite mine"]);

@@ -38,13 +38,11 @@ fn works(dir: &Temp, model: &str, args: &[&str]) -> String {
     ran.out
 }
 
-/// The text of a finding in a report of the folder.
 #[track_caller]
 fn finding(dir: &Temp, report: &str, id: &str) -> String {
     warning(&Report::load(&dir.join(report)).unwrap(), id)
 }
 
-/// 5 classes of 4 images.
 fn stage() -> Transcript {
     Transcript::new(models::stage(5, 4))
 }

@@ -258,19 +258,6 @@ fn two_models_above_the_largest_eps_are_not_alike() {
     insta::assert_snapshot!(dir.told());
 }
 
-/// Reports of separate runs don't compare; the message has the command that makes comparable ones.
-#[test]
-fn reports_made_apart_say_how_to_make_comparable_ones() {
-    let dir = Transcript::new(Temp::new());
-    let base = save(&dir, "base.json", &fixture(0.5));
-    let mut other = fixture(0.5);
-    other.suite.steps = 7;
-    let other = save(&dir, "other.json", &other);
-    dir.ended(&["gate", &other, "--baseline", &base], 2);
-    dir.ended(&["compare", &base, &other], 2);
-    insta::assert_snapshot!(dir.told());
-}
-
 /// In a comparison untrusted scores are struck through, and so is every number under attack.
 #[test]
 fn a_comparison_strikes_scores_that_mean_nothing() {

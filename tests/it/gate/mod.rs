@@ -14,13 +14,11 @@ use audit::threat::term::Term;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Writes a file, and returns its name.
 fn text(dir: &Temp, name: &str, content: impl AsRef<[u8]>) -> String {
     dir.write(name, content);
     name.into()
 }
 
-/// Writes a report, and returns the name of its file.
 fn save(dir: &Temp, name: &str, report: &Report) -> String {
     text(dir, name, rendered(report, "json"))
 }

@@ -235,7 +235,6 @@ fn omniglot_by_alphabet_and_character() {
     insta::assert_snapshot!(root.told());
 }
 
-/// An IDX file.
 fn idx(sizes: &[u32], values: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 8, sizes.len() as u8];
     sizes.iter().for_each(|size| bytes.extend(size.to_be_bytes()));

@@ -96,7 +96,6 @@ fn summary(data: &Dataset) -> Vec<String> {
     data.items.iter().map(show).collect()
 }
 
-/// The first image decodes.
 fn decodes(data: &Dataset) {
     let pixels = data.pixels(0, &Preparation::new(3, 8, 8)).unwrap();
     assert_eq!(pixels.data.len(), 3 * 8 * 8);

@@ -52,15 +52,3 @@ fn pixels_are_torchvisions() {
     let differing = cases.iter().filter(|case| case.rows_first.is_some()).count();
     assert!(differing > 0, "the order of the passes is tested");
 }
-
-#[test]
-fn a_cut_larger_than_the_image_is_refused() {
-    let root = Transcript::new(Temp::new());
-    images(&root, &["x/a.png", "x/b.png"]);
-    let data = open(&root, None);
-    for resize in [Resize::Shorter(20), Resize::Exact(30, 20)] {
-        let prep = Preparation { resize: Some(resize), ..Preparation::new(3, 24, 24) };
-        root.note(&data.pixels(0, &prep).unwrap_err().message);
-    }
-    insta::assert_snapshot!(root.told());
-}

@@ -43,7 +43,6 @@ fn mapped(batch: i64, more: &[Node], constants: &[(&str, Tensor)], outputs: &[&s
     grey(batch, [&[conv], more].concat(), &[&[weights], constants].concat(), outputs)
 }
 
-/// A model file, with the runtime loaded.
 fn write(name: &str, bytes: &[u8]) -> PathBuf {
     crate::common::load_runtime();
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("load-{name}.onnx"));
@@ -60,7 +59,6 @@ fn pixels(batch: i64) -> Vec<f32> {
     Rng::new(9).units((batch * SIDE * SIDE) as usize)
 }
 
-/// Why the model is refused.
 #[track_caller]
 fn refused(name: &str, graph: &Graph, pooling: Option<Pooling>) -> String {
     portable(&open(name, graph, pooling, None).err().expect("refused").message)

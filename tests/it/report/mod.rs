@@ -43,7 +43,6 @@ fn searched() -> Report {
     judge(report)
 }
 
-/// The report with readable names.
 fn named(report: Report) -> Report {
     let nasty = serde_json::to_string(NASTY).unwrap();
     let text = rendered(&report, "json").replace(nasty.trim_matches('"'), "N");

@@ -8,15 +8,17 @@ mod comparisons;
 mod marks;
 mod readers;
 
-use crate::common::{Temp, audit, bundled, bundled_path, on_terminal, rendered, run, save, words};
+use crate::common::{Temp, audit, bundled, bundled_path, on_terminal, rendered, run, save, says, words};
 use Place::{After, Headline, Resistance};
 use audit::judge::compare;
 use audit::judge::gate::Rules;
-use audit::judge::quantity::{ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
+use audit::judge::quantity::{
+    ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, MEDIAN_EPS, Quantity, ROBUST, ROBUST_TOP1,
+};
 use audit::judge::row::{Mark, Row, State};
 use audit::judge::strong::Contradictions;
 use audit::record::reason::{MASKED_GRADIENTS, PARITY};
-use audit::record::{Found, GateCheckKind, Report, Verdict, Warning};
+use audit::record::{Found, GateCheckKind, Report, Smallest, Verdict, Warning};
 use audit::report::{FORMATS, model_card, terminal};
 use comparisons::*;
 use marks::*;
@@ -198,7 +200,7 @@ fn listed(row: &Row) -> Option<Shown> {
 
 /// The numbers that every surface is compared with.
 fn rows(report: &Report) -> Vec<(Place, Row)> {
-    let headlines = [CLEAN_R1, ARS, ERS, ARS_STRONG, Quantity::robust(report), EPS50]
+    let headlines = [CLEAN_R1, ARS, ERS, ARS_STRONG, Quantity::robust(report), EPS50, MEDIAN_EPS]
         .map(|of| (Headline, of.row(report)));
     let of_attack = |code: &str| {
         let after = Quantity::find(&format!("attack.{code}")).map(|of| (After, of.row(report)));
@@ -283,6 +285,56 @@ fn each_surface_shows_robust_top_1_of_images_without_classes() {
     found.attacks.clear();
     assert_eq!(ROBUST_TOP1.row(&found).state, State::Measured);
     agree("without classes", &found);
+}
+
+#[test]
+fn each_surface_shows_the_median_of_the_smallest_perturbations() {
+    let flags = "--suite minimum --steps 42 --max-queries 24 --strong-sample off";
+    let found = audit(&words(&format!("{:?} {flags}", bundled("plain.onnx")))).unwrap();
+    assert!(MEDIAN_EPS.row(&found).spread().is_some_and(|spread| spread.contains(" – ")));
+    agree("the smallest perturbations", &found);
+    // The outcomes give the value again, and each query's difference from itself is 0.
+    let compared = compared(&found);
+    let difference = compared.models[1].row(MEDIAN_EPS).unwrap().difference.unwrap();
+    assert_eq!((difference.value, difference.interval), (0.0, Some((0.0, 0.0))));
+    let rules = Rules::settle(&[], &[], &[], &["median_eps=0".into()]).unwrap();
+    assert_eq!(Verdict::judge(&found, Some(&found), &rules).unwrap().exit(), None);
+    let mut edited = found.clone();
+    edited.smallest.as_mut().unwrap().median = Some(0.25);
+    let refused =
+        Verdict::judge(&edited, None, &Rules::settle(&[], &["median_eps=1".into()], &[], &[]).unwrap());
+    assert!(refused.unwrap_err().message.contains("`median_eps` is saved as 63.75"));
+}
+
+/// If fewer than half of the queries fail, their median is above the largest ε.
+#[test]
+fn a_median_beyond_the_largest_size_is_above_it() {
+    let mut report = smoke("plain.onnx", "12", &["--strong-sample", "off"]);
+    let size = |median, interval| Smallest {
+        attack: "MIN".into(),
+        norm: "linf".into(),
+        most: 0.5,
+        queries: 12,
+        right: 12,
+        median,
+        interval,
+        curve: Vec::new(),
+    };
+    report.smallest = Some(size(None, Some((0.1, 0.5))));
+    let row = MEDIAN_EPS.row(&report);
+    assert_eq!(
+        (row.number().as_str(), row.spread().as_deref()),
+        ("above 127.50", Some("25.50 – above 127.50"))
+    );
+    says(&rendered(&report, "md"), &["median above 127.5/255 (95 % 25.5/255 – above 127.5/255)"]);
+    // A median found at ε, but for rounding, is not above it.
+    report.smallest = Some(size(Some(0.500001), Some((0.5, 0.5))));
+    let row = MEDIAN_EPS.row(&report);
+    assert_eq!((row.number().as_str(), row.spread().as_deref()), ("127.50", Some("above 127.50")));
+    // Fewer than 10 queries have no median that is shown.
+    report.smallest.as_mut().unwrap().right = 9;
+    assert_eq!(MEDIAN_EPS.row(&report).state, State::Withheld);
+    says(&rendered(&report, "md"), &["median withheld, of the 9 correct queries"]);
 }
 
 #[test]

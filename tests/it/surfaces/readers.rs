@@ -33,6 +33,7 @@ pub(super) fn of_label(label: &str) -> String {
         "ERS" => ERS,
         "ARS, strong" => ARS_STRONG,
         "ε50, in 255ths" => EPS50,
+        "median ε, in 255ths" => MEDIAN_EPS,
         top1 if top1.starts_with("robust top-1") => ROBUST_TOP1,
         robust => {
             assert!(robust.starts_with("robust R@1"), "{robust:?}");
@@ -70,7 +71,7 @@ pub(super) fn bare(markup: &str) -> String {
 pub(super) fn of_terminal(report: &Report) -> Numbers {
     let text = on_terminal(report, 120);
     let of_first = |line: &&str| {
-        line.contains("clean R@1") && line.contains("robust R@1")
+        line.contains("clean R@1") && (line.contains("robust R@1") || line.contains("median ε"))
             || line.contains("robust top-1 at") && line.contains("ε50")
     };
     let mut lines = text.lines().skip_while(|line| !of_first(line));

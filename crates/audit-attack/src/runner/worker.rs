@@ -39,6 +39,13 @@ pub(super) struct Worker<'w, 'a, 's> {
 /// A run, by its job and its start, and the clean images of its trials.
 type Ready = ([usize; 2], Result<Vec<CleanImage>>);
 
+/// Number of values of the photographs that a run will try at once, `each` of every clean image; 0 if it
+/// moves the model's images.
+fn values((_, clean): &Ready, each: usize) -> usize {
+    let of_image = |image: &CleanImage| image.resampling.as_ref().map_or(0, |_| image.data.len() * each);
+    clean.as_ref().map_or(0, |clean| clean.iter().map(of_image).sum())
+}
+
 impl Task<'_> {
     /// Loads the clean images of a run.
     fn fetch(&self, run: [usize; 2], pixels: usize) -> Ready {
@@ -99,12 +106,23 @@ impl<'w, 'a, 's> Worker<'w, 'a, 's> {
     fn fill(&mut self) -> Result<()> {
         let mut free: VecDeque<usize> =
             (0..self.active.len()).filter(|&slot| self.active[slot].is_none()).collect();
-        self.fetch(free.len().saturating_sub(self.ready.len()));
+        // Photographs are loaded a few at a time, since more of them than fit would wait in memory.
+        let at_once = match self.task.plan.space {
+            Space::Input => free.len(),
+            Space::File if self.alone => rayon::current_num_threads(),
+            Space::File => 1,
+        };
+        while self.ready.len() < free.len() && self.has_room() {
+            let before = self.ready.len();
+            self.fetch(at_once.min(free.len() - before));
+            if self.ready.len() == before {
+                break;
+            }
+        }
         let each = self.slots.each;
-        let values = |image: &CleanImage| image.resampling.as_ref().map_or(0, |_| image.data.len() * each);
         let mut at_work: usize = self.active.iter().flatten().map(|run| run.values(each)).sum();
-        while let (Some(&slot), Some((_, next))) = (free.front(), self.ready.front()) {
-            let next_values: usize = next.as_ref().map_or(0, |clean| clean.iter().map(values).sum());
+        while let (Some(&slot), Some(next)) = (free.front(), self.ready.front()) {
+            let next_values = values(next, each);
             if at_work > 0 && at_work + next_values > PHOTOGRAPHS {
                 break;
             }
@@ -123,6 +141,14 @@ impl<'w, 'a, 's> Worker<'w, 'a, 's> {
             self.active[slot] = Some(self.begin(run, clean, slot)?);
         }
         Ok(())
+    }
+
+    /// Whether another photograph may be loaded besides those of the batch and those that wait for a slot.
+    fn has_room(&self) -> bool {
+        let each = self.slots.each;
+        let at_work: usize = self.active.iter().flatten().map(|run| run.values(each)).sum();
+        let waiting: usize = self.ready.iter().map(|next| values(next, each)).sum();
+        at_work + waiting <= PHOTOGRAPHS
     }
 
     /// Takes up to `count` runs from the common list, and loads their clean images.
@@ -166,6 +192,7 @@ impl<'w, 'a, 's> Worker<'w, 'a, 's> {
 
     /// Computes losses and gradients in all slots.
     fn step(&mut self) -> Result<()> {
+        let has_room = self.has_room();
         let Worker { task, model, alone, shared, buffers, slots, active, ready, .. } = self;
         let (task, shared, count, pixels) = (*task, *shared, active.len(), model.pixels());
         let mut step = || task.step(active, slots, &mut **model, buffers);
@@ -176,6 +203,7 @@ impl<'w, 'a, 's> Worker<'w, 'a, 's> {
         // During the step they decode as many images as end per step on average. Otherwise every thread has
         // its own worker.
         let some = count.div_ceil(task.plan.steps).min(count.saturating_sub(ready.len()));
+        let some = if has_room { some } else { 0 };
         let next = || locked(shared).next();
         let fetch = |run| task.fetch(run, pixels);
         let ahead = || ready.extend(std::iter::from_fn(next).take(some).map(fetch));

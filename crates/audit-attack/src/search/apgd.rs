@@ -24,7 +24,7 @@ struct Apgd {
     at: Vec<f32>,
     /// The image before `at`.
     before: Vec<f32>,
-    /// The latest loss; `None` at the start and after a restart, when the next loss has no predecessor.
+    /// The latest loss; `None` at the start.
     loss: Option<f64>,
     /// Steps since the last checkpoint whose effect is known, and how many of them decreased the loss.
     since: (usize, usize),
@@ -33,6 +33,8 @@ struct Apgd {
     best_then: f64,
     /// The lowest loss and its image.
     best: Best,
+    /// The gradient at this image, which a restart steps along.
+    best_gradient: Vec<f32>,
 }
 
 impl Apgd {
@@ -61,19 +63,47 @@ impl Apgd {
             halved: false,
             best_then: f64::INFINITY,
             best: Best::new(start),
+            best_gradient: vec![0.0; start.len()],
         }
+    }
+
+    /// Halves the step size if the steps since the last checkpoint helped too little. The search then goes on from
+    /// the best image; returns whether it does.
+    fn reconsider(&mut self) -> bool {
+        self.checkpoints.pop();
+        let few = (self.since.1 as f64) < ENOUGH * self.since.0 as f64;
+        let idle = !self.halved && self.best.loss >= self.best_then;
+        self.halved = few || idle;
+        if self.halved {
+            self.alpha /= 2.0;
+            self.at.copy_from_slice(&self.best.image);
+            self.before.copy_from_slice(&self.best.image);
+            self.loss = Some(self.best.loss);
+        }
+        self.best_then = self.best.loss;
+        self.since = (0, 0);
+        self.halved
     }
 }
 
 impl Walk for Apgd {
-    /// The loss at the new x is known only in the next call, so going back to the best image costs one step.
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
-        bound.descend(x, gradient.values, self.alpha);
         if let Some(previous) = self.loss.replace(loss) {
             self.since.0 += 1;
             self.since.1 += usize::from(loss < previous);
         }
-        self.best.see(loss, &self.at);
+        if loss < self.best.loss {
+            self.best.see(loss, &self.at);
+            self.best_gradient.copy_from_slice(gradient.values);
+        }
+        let at_checkpoint = self.checkpoints.last().is_some_and(|&w| self.step >= w);
+        match at_checkpoint && self.reconsider() {
+            true => {
+                x.copy_from_slice(&self.at);
+                bound.descend(x, &self.best_gradient, self.alpha);
+            }
+            false => bound.descend(x, gradient.values, self.alpha),
+        }
         self.step += 1;
         // x ← P(x_k + 0.75(x − x_k) + 0.25(x_k − x_{k−1})). The first step has no momentum.
         if self.step > 1 {
@@ -84,21 +114,6 @@ impl Walk for Apgd {
         }
         std::mem::swap(&mut self.before, &mut self.at);
         self.at.copy_from_slice(x);
-        if self.checkpoints.last().is_some_and(|&w| self.step >= w) {
-            self.checkpoints.pop();
-            let few = (self.since.1 as f64) < ENOUGH * self.since.0 as f64;
-            let idle = !self.halved && self.best.loss >= self.best_then;
-            self.halved = few || idle;
-            if self.halved {
-                self.alpha /= 2.0;
-                x.copy_from_slice(&self.best.image);
-                self.at.copy_from_slice(x);
-                self.before.copy_from_slice(x);
-                self.loss = None;
-            }
-            self.best_then = self.best.loss;
-            self.since = (0, 0);
-        }
     }
 
     fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {

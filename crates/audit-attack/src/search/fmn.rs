@@ -27,8 +27,9 @@ const LEAST: f32 = 0.005;
 /// The radius never falls below this share of the smallest perturbation found, whatever the linear model
 /// says.
 const LOWEST: f32 = 0.4;
-/// The radius is this multiple of the linear model's border, so that an image lands beyond it.
-const BEYOND: f32 = 1.03;
+/// The way to the linear model's border is longer by this share if an image is before it, and shorter if it is
+/// beyond, so that the next image lands beyond it.
+const BEYOND: f32 = 0.03;
 /// The share of the momentum that a step keeps.
 const DECAY: f32 = 0.5;
 
@@ -46,7 +47,8 @@ impl Fmn {
     /// The radius after an image of this `size` and `loss`. `slope` is how much a linear loss falls with each
     /// unit of the radius.
     fn radius(&self, bound: &Bound, size: f32, loss: f64, slope: f64) -> f32 {
-        let border = if slope > 0.0 { size + (loss / slope) as f32 * BEYOND } else { bound.eps };
+        let way = (loss / slope) as f32;
+        let border = if slope > 0.0 { size + way + way.abs() * BEYOND } else { bound.eps };
         let change = shrinking(CHANGE, self.step, self.steps).max(LEAST);
         let Some(smallest) = self.best.found.as_ref().map(|(size, _)| *size) else {
             return border.max(size * (1.0 + change)).min(bound.eps);

@@ -40,7 +40,8 @@ fn open(root: &Path) -> Result<Dataset> {
         )));
     }
     if top.folders.is_empty() {
-        let only = top.others.first().map_or(String::new(), |other| format!(", only such as {other}"));
+        let only =
+            top.others.first().map_or(String::new(), |other| format!(", but other files such as {other}"));
         return Err(Error::empty(format!(
             "{shown} holds no images{only}. Expected is {ABOUT}; images without classes lie in PATH itself"
         )));
@@ -66,7 +67,7 @@ fn open(root: &Path) -> Result<Dataset> {
                     inside.others.first().map_or(String::new(), |other| {
                         let unread = format::unread(inside.others.iter().map(String::as_str));
                         format!(
-                            ", only such as {other}{}",
+                            ", but other files such as {other}{}",
                             unread.map_or(String::new(), |why| format!(". {why}"))
                         )
                     })

@@ -49,11 +49,7 @@ pub fn read_uncut(
 /// The decoded image, rotated by its EXIF orientation, [`digest`], and its room in memory.
 fn open(path: &Path, part: &Part, shown: &impl Display) -> Result<(DynamicImage, [u8; 32], Room)> {
     with_bytes(path, part, shown, |bytes| {
-        let (mut image, orientation, room) = decoded(bytes, path).map_err(|why| match why {
-            Undecoded::Wrong(reason) => Error::usage(format!("can't decode image {shown}: {reason}")),
-            // Of another exit code, since the image is not at fault and must not be left out for it.
-            Undecoded::NoRoom(reason) => Error::internal(format!("can't decode image {shown}: {reason}")),
-        })?;
+        let (mut image, orientation, room) = decoded(bytes, path, 0).map_err(|why| why.error(shown))?;
         image.apply_orientation(orientation);
         if let Part::Box(edges @ [left, top, right, bottom]) = *part {
             let (width, height) = (image.width(), image.height());
@@ -190,17 +186,28 @@ const MOST_PIXELS: u64 = 200_000_000;
 /// The image in a file, and its orientation. Errors: why it can't be decoded, and advice. A truncated file is
 /// refused.
 pub fn decode(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation), String> {
-    let (image, orientation, _) = decoded(bytes, path).map_err(|why| match why {
+    let (image, orientation, _) = decoded(bytes, path, 0).map_err(|why| match why {
         Undecoded::Wrong(reason) | Undecoded::NoRoom(reason) => reason,
     })?;
     Ok((image, orientation))
 }
 
 /// Why an image can't be decoded, and advice.
-enum Undecoded {
+pub(super) enum Undecoded {
     Wrong(String),
     /// At present there is too little memory.
     NoRoom(String),
+}
+
+impl Undecoded {
+    /// The error of the image `shown`.
+    pub(super) fn error(self, shown: &impl Display) -> Error {
+        match self {
+            Undecoded::Wrong(reason) => Error::usage(format!("can't decode image {shown}: {reason}")),
+            // Of another exit code, since the image is not at fault and must not be left out for it.
+            Undecoded::NoRoom(reason) => Error::internal(format!("can't decode image {shown}: {reason}")),
+        }
+    }
 }
 
 impl From<String> for Undecoded {
@@ -226,8 +233,12 @@ pub(super) fn header(path: &Path) -> Option<([usize; 2], ColorType)> {
     Some((size.map(|side| side as usize), decoder.color_type()))
 }
 
-/// [`decode`] with the room that the image takes in memory.
-fn decoded(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orientation, Room), Undecoded> {
+/// [`decode`] with the room that the image takes in memory, and `floats` values of each of its pixels.
+pub(super) fn decoded(
+    bytes: &[u8],
+    path: &Path,
+    floats: usize,
+) -> std::result::Result<(DynamicImage, Orientation, Room), Undecoded> {
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
     let by = reader.format();
     if bytes.is_empty() {
@@ -246,7 +257,8 @@ fn decoded(bytes: &[u8], path: &Path) -> std::result::Result<(DynamicImage, Orie
         return Err(why(std::io::Error::other(reason).into()).into());
     }
     let orientation = decoder.orientation().map_err(why)?;
-    let room = Room::take(needed(pixels, decoder.color_type())).ok_or_else(|| {
+    let needed = needed(pixels, decoder.color_type()) + pixels * (floats * size_of::<f32>()) as u64;
+    let room = Room::take(needed).ok_or_else(|| {
         Undecoded::NoRoom(format!(
             "{width} x {height} pixels are too large for the memory that is free. Make it smaller, or free memory"
         ))
@@ -323,5 +335,23 @@ fn cubic(x: f64, a: f64) -> f64 {
         (((x - 5.0) * x + 8.0) * x - 4.0) * a
     } else {
         0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is made of the pixels counts as well: of a photograph, floats that take four times its memory.
+    #[test]
+    fn an_image_takes_room_for_what_is_made_of_it() {
+        let file = png(&picture(&[0.5], [1, 1, 1])).unwrap();
+        let fits = |floats| match decoded(&file, Path::new("one.png"), floats) {
+            Ok(_) => true,
+            Err(Undecoded::NoRoom(_)) => false,
+            Err(Undecoded::Wrong(why)) => panic!("{why}"),
+        };
+        assert!(fits(3));
+        assert!(!fits(usize::MAX >> 4));
     }
 }

@@ -344,7 +344,9 @@ impl Listing {
     pub fn finish(self, root: &Path, layout: &str, part: impl Display) -> Result<Dataset> {
         let shown = root.display();
         if self.rows.is_empty() {
-            return Err(Error::empty(format!("{shown} ({layout}) lists no images ({part})")));
+            return Err(Error::empty(format!(
+                "{shown} lists no images (layout {layout}, {part}). Check what it has, or state another --layout or --split"
+            )));
         }
         let mut classes: BTreeMap<String, usize> = BTreeMap::new();
         self.rows.iter().for_each(|(_, row)| _ = classes.insert(row.class.clone(), 0));

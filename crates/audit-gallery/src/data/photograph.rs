@@ -1,6 +1,6 @@
 //! A photograph at its own size, the resampling of its pixels to a model's input, and the gradient back.
 
-use super::image::{BYTE, check_resized, decode, header, jpeg, picture, png, taps};
+use super::image::{BYTE, check_resized, decoded, header, jpeg, picture, png, taps};
 use super::{Interpolation, Preparation, Resize};
 use audit_base::{Error, Result, files};
 use rayon::prelude::*;
@@ -39,7 +39,8 @@ pub fn file_value(value: f32) -> f32 {
 impl Photograph {
     /// Reads a file for a model of 1 or 3 channels. Alpha is dropped and the colour below it stays, as in
     /// PIL's `convert("RGB")`. Errors (exit code 2): the file can't be read or decoded; it has more than 8
-    /// bits per channel; it is in colour, and the model takes grey images.
+    /// bits per channel; it is in colour, and the model takes grey images. Exit code 1: it needs more memory
+    /// than is free.
     pub fn read(path: &Path, channels: usize) -> Result<Photograph> {
         let bytes = files::read(path, files::IMAGE)
             .map_err(|reason| Error::usage(format!("can't read {}: {reason}", path.display())))?;
@@ -64,8 +65,8 @@ impl Photograph {
     /// Decodes the bytes of a file; `path` names it in errors. Errors: those of [`Photograph::read`].
     pub fn of(bytes: &[u8], path: &Path, channels: usize) -> Result<Photograph> {
         let shown = path.display();
-        let (mut image, orientation) = decode(bytes, path)
-            .map_err(|reason| Error::usage(format!("can't decode image {shown}: {reason}")))?;
+        let (mut image, orientation, _room) =
+            decoded(bytes, path, channels).map_err(|why| why.error(&shown))?;
         let colour = image.color();
         if colour.bytes_per_pixel() != colour.channel_count() {
             return Err(Error::usage(format!(
@@ -85,7 +86,9 @@ impl Photograph {
             )));
         }
         let plane = |channel: usize| values.iter().skip(channel).step_by(3).map(|v| f32::from(*v) / BYTE);
-        let data = (0..channels).flat_map(plane).collect();
+        // Without its length the vector would grow to twice that.
+        let mut data = Vec::with_capacity(channels * width * height);
+        (0..channels).for_each(|channel| data.extend(plane(channel)));
         Ok(Photograph { shape: [channels, height, width], data, digest: Sha256::digest(bytes).into() })
     }
 }

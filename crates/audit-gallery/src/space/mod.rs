@@ -22,6 +22,7 @@ mod metric;
 pub mod ranks;
 mod sample;
 pub mod sampler;
+pub mod sharing;
 mod spacing;
 #[cfg(test)]
 mod tests;
@@ -88,7 +89,8 @@ impl Gallery {
         }
         if n < 2 {
             return Err(Error::empty(format!(
-                "a gallery of {n} image(s) has nothing to rank: give at least 2 images"
+                "there is nothing to rank: the gallery has {}. Give 2 images or more",
+                if n == 1 { "only 1 image" } else { "no image" }
             )));
         }
         if let Some(bad) =
@@ -152,7 +154,9 @@ impl Gallery {
             )));
         }
         if size < 1 || all < 2 {
-            return Err(Error::empty(format!("a gallery of {size} image(s) has nothing to rank")));
+            return Err(Error::empty(format!(
+                "there is nothing to rank: {size} of {all} images are in the gallery. Give 2 images or more"
+            )));
         }
         self.size = size;
         self.queries = (0..all).filter(|&i| roles[i] != Role::Gallery).collect();

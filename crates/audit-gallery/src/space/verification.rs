@@ -131,6 +131,8 @@ fn drawn(gallery: &Gallery) -> Vec<Pair> {
 pub struct Distances {
     genuine: Vec<f64>,
     impostor: Vec<f64>,
+    /// The identities of both images of each genuine and each impostor pair, in order.
+    identities: [Vec<[usize; 2]>; 2],
 }
 
 /// Error rates of verification, as shares in [0, 1].
@@ -153,24 +155,46 @@ fn allowed(far: f64, n: f64) -> f64 {
 }
 
 impl Distances {
-    /// The distances of pairs, in any order.
-    pub fn new(mut genuine: Vec<f64>, mut impostor: Vec<f64>) -> Distances {
-        genuine.sort_unstable_by(f64::total_cmp);
-        impostor.sort_unstable_by(f64::total_cmp);
-        Distances { genuine, impostor }
+    /// The distances of pairs, each with the identities of both images, in any order.
+    pub fn new(genuine: Vec<(f64, [usize; 2])>, impostor: Vec<(f64, [usize; 2])>) -> Distances {
+        let sorted = |mut pairs: Vec<(f64, [usize; 2])>| -> (Vec<f64>, Vec<[usize; 2]>) {
+            pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            pairs.into_iter().unzip()
+        };
+        let ((genuine, of_genuine), (impostor, of_impostor)) = (sorted(genuine), sorted(impostor));
+        Distances { genuine, impostor, identities: [of_genuine, of_impostor] }
     }
 
     /// The distances of the clean embeddings of `pairs`.
     pub fn of(gallery: &Gallery, pairs: &Pairs) -> Distances {
         let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
-        let all: Vec<(bool, f64)> = pairs.all.par_iter().map(|p| (p.same, far(p))).collect();
-        let of_kind = |same: bool| all.iter().filter(|(s, _)| *s == same).map(|(_, d)| *d).collect();
+        let all: Vec<f64> = pairs.all.par_iter().map(far).collect();
+        let identities = |p: &Pair| [p.probe, p.reference].map(|image| gallery.labels[image]);
+        let of_kind = |same: bool| {
+            let mine = pairs.all.iter().zip(&all).filter(|(p, _)| p.same == same);
+            mine.map(|(p, d)| (*d, identities(p))).collect()
+        };
         Distances::new(of_kind(true), of_kind(false))
     }
 
     /// Numbers of genuine and impostor pairs.
     pub fn counts(&self) -> [usize; 2] {
         [self.genuine.len(), self.impostor.len()]
+    }
+
+    /// The identities of both images of each genuine and each impostor pair.
+    pub fn identities(&self) -> &[Vec<[usize; 2]>; 2] {
+        &self.identities
+    }
+
+    /// Of each genuine and each impostor pair, the identities of both images, and whether it is accepted at
+    /// a threshold.
+    pub fn decisions(&self, threshold: f64) -> [Vec<([usize; 2], bool)>; 2] {
+        let [genuine, impostor] = &self.identities;
+        let decided = |distances: &[f64], identities: &[[usize; 2]]| {
+            identities.iter().zip(distances).map(|(pair, d)| (*pair, *d <= threshold)).collect()
+        };
+        [decided(&self.genuine, genuine), decided(&self.impostor, impostor)]
     }
 
     /// Whether there are enough impostor pairs that a single accepted one doesn't exceed the false accept
@@ -192,7 +216,7 @@ impl Distances {
     }
 
     /// The error rates of `resamples` bootstrap resamples of the pairs of each kind, as if no two shared an
-    /// image.
+    /// identity. See [`super::sharing`] for pairs that do.
     pub fn resample(&self, at: At, resamples: usize, seed: u64) -> Vec<Accuracy> {
         let one = |stream: usize| {
             let mut random = Random::seeded(seed).stream(RESAMPLED + stream as u64);
@@ -212,7 +236,9 @@ impl Distances {
             At::Far(far) => threshold(&self.impostor, &mut impostor.iter().copied(), n[1], far),
         };
         let accepted = |d: &[f64], weights: &[f64], n: f64| {
-            d.iter().zip(weights).take_while(|(d, _)| **d <= threshold).map(|(_, w)| w).sum::<f64>() / n
+            let accepted = d.iter().zip(weights).take_while(|(d, _)| **d <= threshold);
+            // The sum of no numbers is −0.0.
+            (accepted.map(|(_, weight)| weight).sum::<f64>() + 0.0) / n
         };
         Some(Accuracy {
             threshold,
@@ -317,11 +343,25 @@ mod tests {
     use crate::data::Role;
     use ndarray::Array2;
 
+    /// Pairs at these distances, no two of which share an identity.
+    fn apart(genuine: Vec<f64>, impostor: Vec<f64>) -> Distances {
+        let mut next = 0;
+        let mut pairs = |distances: Vec<f64>| -> Vec<(f64, [usize; 2])> {
+            let pair = |d: f64| {
+                next += 2;
+                (d, [next, next + 1])
+            };
+            distances.into_iter().map(pair).collect()
+        };
+        let genuine = pairs(genuine);
+        Distances::new(genuine, pairs(impostor))
+    }
+
     /// Computed by hand. Of ten impostors at 1 to 10, two may be accepted at a rate of 0.2: t is just below
     /// 3.
     #[test]
     fn thresholds_and_errors_by_hand() {
-        let d = Distances::new(vec![0.5, 4.5, 1.5, 2.5, 3.5], (1..=10).map(f64::from).collect());
+        let d = apart(vec![0.5, 4.5, 1.5, 2.5, 3.5], (1..=10).map(f64::from).collect());
         let found = d.accuracy(At::Far(0.2)).unwrap();
         assert_eq!((found.threshold, found.far, found.tar), (3.0f64.next_down(), 0.2, 0.6));
         // At 2.5 FAR is 0.2 and FRR 0.4, at 3 it is 0.3 and 0.4, at 3.5 0.3 and 0.2: the smaller of two
@@ -329,14 +369,16 @@ mod tests {
         assert!((found.eer - 0.35).abs() < 1e-12, "{}", found.eer);
         assert_eq!(d.accuracy(At::Threshold(3.0)).unwrap().far, 0.3);
         assert!(d.resolves(0.1) && !d.resolves(0.09) && d.threshold(0.09) < 1.0);
+        let none = d.accuracy(At::Threshold(0.4)).unwrap();
+        assert_eq!([none.far, none.tar].map(|share| share.to_string()), ["0", "0"]);
         // Equal distances are accepted together or not at all.
-        let ties = Distances::new(vec![1.0], vec![2.0, 2.0, 2.0, 5.0]);
+        let ties = apart(vec![1.0], vec![2.0, 2.0, 2.0, 5.0]);
         assert_eq!(ties.accuracy(At::Far(0.5)).unwrap().far, 0.0);
         assert_eq!(ties.threshold(0.5), 2.0f64.next_down());
         // Separated, and exchanged.
-        assert_eq!(Distances::new(vec![1.0], vec![2.0]).accuracy(At::Far(0.5)).unwrap().eer, 0.0);
-        assert_eq!(Distances::new(vec![2.0], vec![1.0]).accuracy(At::Far(0.5)).unwrap().eer, 1.0);
-        assert!(Distances::new(vec![1.0], vec![]).accuracy(At::Far(0.5)).is_none());
+        assert_eq!(apart(vec![1.0], vec![2.0]).accuracy(At::Far(0.5)).unwrap().eer, 0.0);
+        assert_eq!(apart(vec![2.0], vec![1.0]).accuracy(At::Far(0.5)).unwrap().eer, 1.0);
+        assert!(apart(vec![1.0], vec![]).accuracy(At::Far(0.5)).is_none());
     }
 
     /// Expected values: research/golden/golden_folds.py, which counts. Its distances are the same.

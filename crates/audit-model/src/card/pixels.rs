@@ -92,10 +92,13 @@ fn scale_and_shift(
         Some(v) if v.len() == 1 => Ok(vec![v[0]; channels]),
         Some(v) => Err(wrong(
             input,
-            format!(
-                "the input has {channels} channels, but --{name} has {} values. State one value or {channels}",
-                v.len()
-            ),
+            match channels {
+                1 => format!("the input has 1 channel, but --{name} has {} values. State one value", v.len()),
+                _ => format!(
+                    "the input has {channels} channels, but --{name} has {} values. State one value or {channels}",
+                    v.len()
+                ),
+            },
         )),
         None if imagenet && order == Channels::Bgr => Ok(usual.into_iter().rev().collect()),
         None if imagenet => Ok(usual.to_vec()),

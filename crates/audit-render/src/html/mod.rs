@@ -114,7 +114,7 @@ fn score(report: &Report, first: &Headline) -> Markup {
             .interval { (details.join(" · ")) br; (first.spread().unwrap_or_default()) }
             @if let (Some(value), [_, 100.0]) = (row.value, row.quantity.range) { (scale(value, row.interval, base)) }
             @if !first.remarks.is_empty() {
-                p.remark.failed[first.mark.is_some()] { @for r in &first.remarks { (remark(r)) } }
+                p.remark.failed[first.mark.is_some()] { @for r in first.advised() { (remark(&r)) } }
             }
             p.about { (first.meaning) }
         }

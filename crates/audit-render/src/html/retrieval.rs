@@ -34,6 +34,6 @@ fn curve(found: &Smallest) -> Markup {
     line(
         &title,
         &points,
-        &["ε 0".into(), format!("{}, 0 to 100 %", capital(left)), size(&found.norm, most, 1)],
+        &["ε 0".into(), format!("{}, 0 to 100 %", capital(left)), size(&found.norm, most, 2)],
     )
 }

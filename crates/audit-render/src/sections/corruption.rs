@@ -15,11 +15,18 @@ pub const SECTION: Section = Section { content, brief: true, page: Some(page) };
 
 fn content(report: &Report, medium: Medium) -> Content {
     let Some(found) = &report.corruptions else { return Content::default() };
-    let table = match medium {
-        Medium::Terminal => ("", by_strength(report, found, false)),
-        Medium::Page => ("natural corruptions, by strength", by_strength(report, found, true)),
-    };
-    Content { sentences: vec![sentence(report, found)], tables: vec![table] }
+    let table = by_strength(report, found, medium == Medium::Page);
+    Content { sentences: vec![sentence(found)], tables: vec![(title(found), table)] }
+}
+
+/// What the table has.
+fn title(found: &Corruptions) -> &'static str {
+    match found.rows.iter().any(|row| row.same_eps.is_some()) {
+        true => {
+            "natural corruptions, by strength: R@1 and mAP in %, and the smallest ε at which MIN lowers R@1 as much, an upper bound"
+        }
+        false => "natural corruptions, by strength: R@1 and mAP in %",
+    }
 }
 
 fn page(report: &Report) -> Markup {
@@ -28,9 +35,9 @@ fn page(report: &Report) -> Markup {
                 ARS. Columns are strengths; brackets hold 95 % intervals over queries.";
     let pictures = report.examples.as_ref().and_then(|examples| examples.corrupted.as_ref());
     let content = html! {
-        .card { p { (capital(&sentence(report, found))) "." } }
+        .card { p { (capital(&sentence(found))) "." } }
         details.card open {
-            summary { "R@1 and mAP in %, and the ε of attacks that lower R@1 as much" }
+            summary { (capital(title(found))) }
             (table(&by_strength(report, found, true)))
         }
         @if let Some(pictures) = pictures { (shown(pictures)) }
@@ -57,23 +64,15 @@ fn shown(pictures: &CorruptedPictures) -> Markup {
 }
 
 /// Retrieval under natural corruptions in a sentence without a full stop.
-fn sentence(report: &Report, found: &Corruptions) -> String {
+fn sentence(found: &Corruptions) -> String {
     let with = |value: f64, interval: Option<(f64, f64)>| {
         format!(
             "{value:.1}{}",
             interval.map_or(String::new(), |(low, high)| format!(" ({low:.1} – {high:.1})"))
         )
     };
-    let costly = found.rows.iter().any(|row| row.same_eps.is_some());
-    let as_costly = match report.smallest.as_ref().filter(|_| costly) {
-        Some(smallest) => format!(
-            "; the table has beside each the smallest ε ({}) at which {} lowers R@1 as much, an upper bound",
-            smallest.norm, smallest.attack
-        ),
-        None => String::new(),
-    };
     format!(
-        "natural corruptions of {}, no attacker: R@1 {} and mAP {} on average, {:.1} and {:.1} without a corruption{as_costly}",
+        "natural corruptions of {}, no attacker: R@1 {} and mAP {} on average, {:.1} and {:.1} without a corruption",
         number_of_queries(found.queries),
         with(found.mean_r1, found.mean_r1_interval),
         with(found.mean_map, found.mean_map_interval),

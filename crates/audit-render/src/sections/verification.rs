@@ -4,7 +4,7 @@ use super::{Content, Medium, Section};
 use crate::html::page::{section, table};
 use crate::view::{Grid, capital, percent};
 use audit_report::judge::row::DASH;
-use audit_report::record::Report;
+use audit_report::record::{Acceptance, Report};
 use maud::{Markup, html};
 
 /// The section; empty if no attack is about a threshold.
@@ -43,9 +43,18 @@ fn content(report: &Report, _: Medium) -> Content {
         within(found.threshold_interval, 4),
         report.suite.threshold.map_or("threshold not stated".into(), |stated| stated.to_string()),
     );
+    let shared = match found.identities {
+        // Of an older version.
+        0 => "; intervals treat these as if no two shared an image".into(),
+        count => format!(", of {count} identities"),
+    };
+    let chosen = match report.suite.threshold {
+        Some(Acceptance::Far(_)) => ", which also gave the threshold",
+        _ => "",
+    };
     let clean = format!(
-        "without an attack: FAR {:.3} %{}, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; \
-         intervals treat these as if no two shared an image",
+        "without an attack: FAR {:.3} %{}, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor \
+         {pairs}{shared}{chosen}",
         found.far,
         within(found.far_interval, 3),
         found.tar,
@@ -56,9 +65,13 @@ fn content(report: &Report, _: Medium) -> Content {
         found.impostor,
     );
     let folds = found.folds.as_ref().map(|folds| {
+        let shared = match folds.shared {
+            0 => String::new(),
+            count => format!(". The error is too small, as folds share identities ({count})"),
+        };
         format!(
             "without an attack, by LFW's protocol: accuracy {:.2} ± {:.2} %, the mean over {} folds and its standard error; each fold is decided at \
-             the threshold that is best on the others",
+             the threshold that is best on the others{shared}",
             folds.mean,
             folds.standard_error,
             folds.accuracy.len()

@@ -2,7 +2,7 @@
 
 use super::compared::{ComparedModel, ComparedValue};
 use super::paired::PairedReports;
-use super::quantity::{CLEAN_R1, EPS50, Quantity};
+use super::quantity::{CLEAN_R1, EPS50, MEDIAN_EPS, Quantity};
 use super::row::{Difference, Mark, State, Word};
 use crate::record::Report;
 
@@ -77,9 +77,10 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
             }
         }
     }
-    let what = match of == EPS50 {
-        true => "ε50, in 255ths,".to_string(),
-        false => format!("{} at {}", of.label, budget(best.2)),
+    let what = match () {
+        () if of == EPS50 => "ε50, in 255ths,".to_string(),
+        () if of == MEDIAN_EPS => "the median ε, in 255ths,".to_string(),
+        () => format!("{} at {}", of.label, budget(best.2)),
     };
     let value = shown(best.0, best.1);
     match (close.is_empty(), beaten.is_empty()) {
@@ -96,12 +97,14 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
     }
 }
 
-/// The number that decides: ε50 if every report has it under the same largest ε, because it distinguishes
-/// models whose robust R@1 is 0 at the largest ε. Otherwise robust R@1, and also if several models are above
-/// that ε, because ε50 does not distinguish them. Errors: the reports have different kinds of robust R@1.
+/// The number that decides: ε50, or the median of the smallest perturbations, if every report has it under
+/// the same largest ε, because it distinguishes models whose robust R@1 is 0 at the largest ε. Otherwise
+/// robust R@1, and also if several models are above that ε, because sizes do not distinguish them. Errors:
+/// the reports have different kinds of robust R@1.
 fn deciding(models: &[ComparedModel], reports: &[Report]) -> Result<&'static Quantity, String> {
-    let measured =
-        |m: &ComparedModel| m.row(EPS50).is_some_and(|row| row.state == State::Measured && !row.void);
+    let measured = |m: &ComparedModel, of: &Quantity| {
+        m.row(of).is_some_and(|row| row.state == State::Measured && !row.void)
+    };
     let left = Quantity::robust(&reports[0]);
     if reports.iter().any(|report| Quantity::robust(report) != left) {
         return Err(
@@ -110,8 +113,9 @@ fn deciding(models: &[ComparedModel], reports: &[Report]) -> Result<&'static Qua
         );
     }
     let same = reports.iter().all(|report| report.suite.budget() == reports[0].suite.budget());
-    let above = models.iter().filter(|m| m.row(EPS50).is_some_and(|row| row.above)).count();
-    Ok(if same && above < 2 && models.iter().all(measured) { EPS50 } else { left })
+    let above = |of: &Quantity| models.iter().filter(|m| m.row(of).is_some_and(|row| row.above)).count();
+    let told = |of: &&Quantity| same && above(of) < 2 && models.iter().all(|m| measured(m, of));
+    Ok([EPS50, MEDIAN_EPS].into_iter().find(told).unwrap_or(left))
 }
 
 /// A number of each model: its place, the number and its row. Errors: a model has none that can be compared.

@@ -22,7 +22,7 @@ mod rules;
 use crate::judge::breakdown;
 use crate::judge::compare::{self, mismatches};
 use crate::judge::paired::PairedReports;
-use crate::judge::quantity::{Clean, EPS50, Follows, LISTED, Needs, Quantity};
+use crate::judge::quantity::{Clean, EPS50, Follows, LISTED, MEDIAN_EPS, Needs, Quantity};
 use crate::judge::row::{Row, State};
 use crate::judge::strong::Contradictions;
 use crate::record::reason::NO_CLUSTERING;
@@ -249,7 +249,8 @@ fn lacks(which: &str, report: &Report, metric: &'static Quantity) -> Error {
     let unmeasured = || {
         let row = whole.row(report);
         let laddered = whole == EPS50 && report.scores.robust().is_some_and(|robust| robust.ladder.is_some());
-        row.why.filter(|_| (whole.is_robust() || laddered) && row.state == State::NotMeasured)
+        let searched = laddered || whole == MEDIAN_EPS && report.smallest.is_some();
+        row.why.filter(|_| (whole.is_robust() || searched) && row.state == State::NotMeasured)
     };
     let save = if which == BASELINE { ". Make a new baseline: --save-baseline" } else { "" };
     if let Some(why) = beside.or_else(|| lacking(report, metric)).or_else(unmeasured) {

@@ -75,6 +75,8 @@ pub enum Needs {
     Score(ScoreName),
     /// A ladder of ε.
     Ladder,
+    /// A search for the smallest perturbations.
+    Smallest,
     /// An attack with this term.
     Term(&'static Term),
     /// A natural corruption, or any.
@@ -126,6 +128,8 @@ pub const ARS_TABLE: &Quantity = &SCORES[4];
 pub const ERS: &Quantity = &SCORES[5];
 /// ARS of the results of the strong search.
 pub const ARS_STRONG: &Quantity = &SCORES[6];
+/// The median of the smallest perturbations, in 255ths.
+pub const MEDIAN_EPS: &Quantity = &SCORES[7];
 /// R@1 on clean images.
 pub const CLEAN_R1: &Quantity = &CLEAN[0];
 

@@ -1,7 +1,8 @@
 //! The saved form of a number, before the decision whether to show it.
 
+use super::stars::{LEVELS, capped};
 use crate::facts::term::{Term, terms_of};
-use crate::record::{Attack, FEW, Hub, Robust, ScoreName, Scores, number_of_queries, unless_few};
+use crate::record::{Attack, FEW, Hub, Robust, ScoreName, Scores, Smallest, number_of_queries, unless_few};
 
 /// A saved number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +37,15 @@ impl Reading {
     /// Robust R@1, or robust top-1.
     pub fn of_robust(robust: &Robust) -> Reading {
         Reading::new(robust.value, robust.interval, robust.queries)
+    }
+
+    /// The median of the smallest perturbations, in 255ths; `None` if no query could get worse.
+    pub fn of_smallest(found: &Smallest) -> Option<Reading> {
+        let most = f64::from(found.most);
+        let median = capped(found.median.unwrap_or(f64::INFINITY), most);
+        let interval = found.interval.map(|(low, high)| (LEVELS * low, LEVELS * high));
+        let reading = Reading::new(LEVELS * median, interval, found.right);
+        (found.right > 0).then_some(Reading { most: Some(LEVELS * most), ..reading })
     }
 
     /// The mean of a term under attack; `None` if no trial could be run. `hub` are the queries that the

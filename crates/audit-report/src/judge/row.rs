@@ -2,7 +2,7 @@
 //! it may be shown. All words about numbers, such as "better" or "withheld", are in this file and follow from
 //! rows only.
 
-use super::quantity::{EPS50, Needs, Quantity};
+use super::quantity::{EPS50, MEDIAN_EPS, Needs, Quantity};
 use super::reading::{Reading, counted, on_few};
 use super::score::WIDEST;
 use super::stars::ROUNDING as SIZE_ROUNDING;
@@ -200,7 +200,7 @@ impl Row {
     /// measured.
     pub fn mark(&self, known: &Contradictions) -> Option<Mark> {
         let along = match self.quantity.needs {
-            Needs::Score(_) => true,
+            Needs::Score(_) | Needs::Smallest => true,
             Needs::Term(term) => !is_robust_term(term.name),
             Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => false,
         };
@@ -290,6 +290,9 @@ fn not_measured(quantity: &Quantity, report: &Report) -> String {
     }
     if quantity == EPS50 && report.scores.robust().is_some_and(|robust| robust.ladder.is_some()) {
         return "no attacked query is correct without an attack".into();
+    }
+    if quantity == MEDIAN_EPS && report.smallest.is_some() {
+        return "an attack can make none of the attacked queries worse".into();
     }
     if quantity != Quantity::robust(report) {
         return "the suite doesn't measure it".into();

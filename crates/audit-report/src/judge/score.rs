@@ -83,6 +83,9 @@ pub struct Replicate {
     pub ars_strong: Option<f64>,
     /// R@1 of the strong search's queries after it, in per cent.
     pub robust: Option<f64>,
+    /// The median of the smallest perturbations of the resample, in units of the [0, 1] range; infinite if
+    /// half of the queries have none.
+    pub median: Option<f64>,
     /// The worst mean after the attack of any class, and of any group, for each summary whose term is
     /// divided.
     pub worst: Vec<[Option<f64>; DIVISIONS.len()]>,

@@ -8,7 +8,11 @@ const Z: f64 = 1.959964;
 /// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width if all
 /// queries agree.
 pub fn wilson(hits: usize, of: usize) -> (f64, f64) {
-    let (n, p) = (of as f64, hits as f64 / of as f64);
+    wilson_of(hits as f64 / of as f64, of as f64)
+}
+
+/// [`wilson`] of a share p, if what was counted varies like `n` independent queries.
+pub(super) fn wilson_of(p: f64, n: f64) -> (f64, f64) {
     let middle = p + Z * Z / (2.0 * n);
     let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
     let whole = 1.0 + Z * Z / n;

@@ -1,21 +1,18 @@
 //! The smallest perturbations that make attacks succeed: their median, and the share of queries left against
 //! their size, from outcomes alone.
 
+use super::score::{Replicate, Resampled};
+use super::stars::{LEVELS, capped};
 use crate::facts::{FACTS, Facts};
-use crate::record::{CurvePoint, Outcome, Report, Smallest};
+use crate::record::{CurvePoint, Outcome, Report, Smallest, unless_few};
 
 /// Number of quantiles of the norms found, from the smallest to the largest, at which the curve has points.
 const QUANTILES: usize = 19;
 
 /// Results of the search for the smallest perturbations; `None` if the suite has none.
 pub fn smallest(report: &Report) -> Option<Smallest> {
-    let made = |of: &&Facts| of.smallest.is_some() && report.outcomes.iter().any(|o| of.made(o));
-    let objective = FACTS.iter().find(made)?;
-    let outcomes = report.outcomes.iter().filter(|o| objective.made(o));
-    let norms: Vec<f64> = outcomes.filter_map(norm).collect();
-    if norms.is_empty() {
-        return None;
-    }
+    let (objective, found) = norms(&report.outcomes)?;
+    let norms: Vec<f64> = found.into_iter().map(|(_, norm)| norm).collect();
     let most = report.suite.eps;
     let mut right: Vec<f64> = norms.iter().copied().filter(|n| *n > 0.0).collect();
     right.sort_unstable_by(f64::total_cmp);
@@ -26,8 +23,24 @@ pub fn smallest(report: &Report) -> Option<Smallest> {
         queries: norms.len(),
         right: right.len(),
         median: median(&right),
+        interval: unless_few(right.len(), interval_of_median(&right, f64::from(most))),
         curve: curve(&norms, &right, f64::from(most)),
     })
+}
+
+/// The objective that looks for the smallest perturbations, and the [`norm`] of each of its queries by id;
+/// `None` if there are none.
+pub(super) fn norms(outcomes: &[Outcome]) -> Option<(&'static Facts, Vec<(&str, f64)>)> {
+    let made = |of: &&Facts| of.smallest.is_some() && outcomes.iter().any(|o| of.made(o));
+    let objective = FACTS.iter().find(made)?;
+    let mine = outcomes.iter().filter(|o| objective.made(o));
+    let found: Vec<(&str, f64)> = mine.filter_map(|o| Some((o.query.as_str(), norm(o)?))).collect();
+    (!found.is_empty()).then_some((objective, found))
+}
+
+/// The median of a resample, in 255ths.
+pub(super) fn median_in(of: &Resampled, replicate: &Replicate) -> Option<f64> {
+    replicate.median.map(|norm| capped(LEVELS * norm, of.most))
 }
 
 /// R@1, the share of `norms` that are larger, at ε 0, at quantiles of the norms found (the finite ones of
@@ -62,6 +75,25 @@ fn median(sorted: &[f64]) -> Option<f64> {
     Some((low + high) / 2.0).filter(|m| m.is_finite())
 }
 
+/// The 95 % interval of the median of a population, from `sorted`, ascending numbers of a sample: by order
+/// statistics, which assume no distribution (David and Nagaraja, "Order Statistics", 2003, section 7.1). An
+/// end of which no norm up to `most` is known is `most`. `None` for fewer than 6 numbers.
+fn interval_of_median(sorted: &[f64], most: f64) -> Option<(f64, f64)> {
+    let n = sorted.len();
+    // How many numbers lie below the median is binomial. `below` is the chance of at most k of them.
+    let (mut ln, mut below, mut rank) = (-(n as f64) * 2f64.ln(), 0.0, 0);
+    for k in 0..n {
+        below += ln.exp();
+        if below > 0.025 {
+            break;
+        }
+        rank = k + 1;
+        ln += ((n - k) as f64 / (k + 1) as f64).ln();
+    }
+    let low = rank.checked_sub(1)?;
+    Some((capped(sorted[low], most), capped(sorted[n - rank], most)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +105,37 @@ mod tests {
         assert_eq!(median(&[0.1, 0.3]), Some(0.2));
         assert_eq!(median(&[0.1, 0.3, f64::INFINITY]), Some(0.3));
         assert_eq!(median(&[0.1, f64::INFINITY]), None);
+    }
+
+    /// Ranks as SciPy 1.17 finds them, for the numbers 1 to n:
+    /// `quantile_test(range(1, n + 1), q=0, p=0.5).confidence_interval(0.95)`. Below 6 it has none.
+    #[test]
+    fn the_interval_of_a_median_has_the_ranks_that_scipy_finds() {
+        for (n, low, high) in [
+            (6, 1, 6),
+            (9, 2, 8),
+            (12, 3, 10),
+            (20, 6, 15),
+            (100, 40, 61),
+            (1000, 469, 532),
+            (5000, 2431, 2570),
+        ] {
+            let sorted: Vec<f64> = (1..=n).map(f64::from).collect();
+            let found = interval_of_median(&sorted, 1e9);
+            assert_eq!(found, Some((f64::from(low), f64::from(high))), "{n}");
+        }
+        for n in 0..6 {
+            assert_eq!(interval_of_median(&vec![0.1; n], 0.5), None, "{n}");
+        }
+        // Of 12 queries, three withstand ε: the tenth is one of them. Then ten, so that the third is one too.
+        let right = |found: usize| -> Vec<f64> {
+            (0..12).map(|i| if i < found { 0.01 * (i + 1) as f64 } else { f64::INFINITY }).collect()
+        };
+        assert_eq!(interval_of_median(&right(9), 0.5), Some((0.03, 0.5)));
+        assert_eq!(interval_of_median(&right(2), 0.5), Some((0.5, 0.5)));
+        // A norm that was found at ε, but for rounding, is not above it.
+        let (_, high) = interval_of_median(&[0.500001; 12], 0.5).unwrap();
+        assert!(high < 0.5 && high > 0.4999, "{high}");
     }
 
     /// By hand: of 41 queries one is wrong already, 37 are wrong from 0.001, 0.002, … 0.037 on, and 3

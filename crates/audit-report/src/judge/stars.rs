@@ -69,10 +69,16 @@ pub(super) fn eps50(stars: impl Iterator<Item = (Star, f64)> + Clone, most: f64)
     for (star, weight) in right {
         failed += weight;
         if failed >= half && weight > 0.0 {
-            return Some(if star.size.is_finite() { star.size.min(most * (1.0 - 1e-6)) } else { most });
+            return Some(capped(star.size, most));
         }
     }
     None
+}
+
+/// A size of a change, if `most` is the largest one searched: `most` itself if no change was found, and
+/// below it otherwise.
+pub(super) fn capped(size: f64, most: f64) -> f64 {
+    if size.is_finite() { size.min(most * (1.0 - 1e-6)) } else { most }
 }
 
 /// The largest ε searched, in 255ths.

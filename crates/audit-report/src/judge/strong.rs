@@ -85,7 +85,7 @@ pub fn member_rows<'o>(
 pub fn no_strong_search() -> Found {
     Found::not_checked(
         "no query was attacked by the strong search",
-        "Leave --strong-sample off, --surrogate and --only out",
+        "Audit without `--strong-sample off`, `--surrogate` and `--only`",
     )
 }
 
@@ -159,16 +159,23 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
     let Some(counts) = Counts::of(outcomes) else { return no_strong_search() };
     let all = TermComparison::all(outcomes);
     if all.is_empty() {
-        return Found::not_checked(
-            "no other attack of the suite is on R@1, so that there is nothing to confirm",
-            "",
-        );
+        let shares = |of: &&Facts| of.shares && outcomes.iter().any(|o| of.made(o));
+        let why = match FACTS.iter().find(shares) {
+            Some(of) => format!(
+                "{} makes one perturbation for many queries, which is another threat, and no other attack of the suite",
+                of.code
+            ),
+            None => "no other attack of the suite".into(),
+        };
+        return Found::not_checked(format!("{why} is on R@1, so that there is nothing to confirm"), "");
     }
     let terms = contradicted_terms(outcomes);
     if terms.is_empty() {
         let few: Vec<&str> =
             all.iter().filter(|beside| !beside.decides()).map(|beside| beside.term.name).collect();
-        let why = || format!("beside {} too few queries to tell a difference from chance", few.join(", "));
+        let why = || {
+            format!("too few queries to tell whether a stronger attack finds more than {}", few.join(", "))
+        };
         let told = !all.iter().any(|b| b.material()) && all.iter().any(|b| beyond_chance(b.left, 0));
         let little = "a stronger attack finds little more than the suite's";
         return match (few.is_empty(), told) {
@@ -214,9 +221,11 @@ impl<'r> Contradictions<'r> {
         let hit = match quantity.needs {
             Needs::Term(term) => term.recall && self.terms().iter().any(|(of, _)| *of == term),
             Needs::Score(ScoreName::Ars | ScoreName::Ers) => !self.terms().is_empty(),
-            Needs::Score(ScoreName::ArsStrong) | Needs::Nothing | Needs::Ladder | Needs::Corruption(_) => {
-                false
-            }
+            Needs::Score(ScoreName::ArsStrong)
+            | Needs::Nothing
+            | Needs::Ladder
+            | Needs::Smallest
+            | Needs::Corruption(_) => false,
         };
         let show = |value| ROBUST.show(value);
         hit.then(|| {
@@ -327,9 +336,16 @@ mod tests {
                 strong.chain((0..16).map(|i| trial("ES", i, i < survivors, false))).collect();
             assert_eq!(state(contradicted(&all)), expected, "{survivors}");
         }
-        // Without an attack on R@1 there is nothing to confirm.
-        let alone: Vec<Outcome> = (0..16).map(|i| trial("R1", i, true, true)).collect();
-        assert_eq!(state(contradicted(&alone)), State::NotChecked);
+        // Without an attack on R@1 there is nothing to confirm. One perturbation for many queries is an
+        // attack on R@1, and another threat.
+        let mut alone: Vec<Outcome> = (0..16).map(|i| trial("R1", i, true, true)).collect();
+        let why = |outcomes: &[Outcome]| match contradicted(outcomes) {
+            Found::NotChecked(unchecked) => unchecked.why,
+            other => panic!("{other:?}"),
+        };
+        assert!(why(&alone).starts_with("no other attack of the suite is on R@1"), "{}", why(&alone));
+        alone.extend((0..16).map(|i| Outcome { shared: Some(0), ..trial("UAP", i, false, false) }));
+        assert!(why(&alone).starts_with("UAP makes one perturbation for many queries, "), "{}", why(&alone));
     }
 
     /// By hand: of 10 queries the strong search breaks 4 and ES 3 others; 3 are left.

@@ -25,7 +25,8 @@ pub struct Attack {
     pub before: Option<f64>,
     /// Mean after the attack.
     pub after: Option<f64>,
-    /// 95 % interval of `after`: of a share of queries Wilson's, otherwise by bootstrap over queries.
+    /// 95 % interval of `after`: of a share of queries Wilson's, otherwise by bootstrap over queries. Of
+    /// attacked pairs, see `verification.far_interval`.
     pub after_interval: Option<(f64, f64)>,
     /// Contribution to ERS.
     pub ers_term: Option<f64>,
@@ -171,6 +172,10 @@ pub struct Smallest {
     /// Median of the norms over these; absent if more than half of them have none
     /// up to ε.
     pub median: Option<f64>,
+    /// Its 95 % interval over queries (order statistics); an end at `most` is larger than that. Absent for
+    /// fewer than 10 of these queries, and in reports of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<(f64, f64)>,
     /// R@1 against the norm that an attacker may use: at 0, at up to 19 quantiles of the norms found (from
     /// the smallest to the largest), and at ε.
     pub curve: Vec<CurvePoint>,

@@ -95,8 +95,8 @@ impl Acceptance {
 pub struct Verification {
     /// The largest distance of an accepted pair, in the model's metric.
     pub threshold: f64,
-    /// 95 % interval of the threshold, by bootstrap over pairs; absent if it was stated as a distance or a
-    /// cosine.
+    /// 95 % interval of the threshold, by bootstrap over pairs, widened if pairs share identities; absent if
+    /// it was stated as a distance or a cosine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold_interval: Option<(f64, f64)>,
     /// Whether a list gives the pairs. Otherwise they are pairs of a query and an image of the gallery, by
@@ -106,23 +106,29 @@ pub struct Verification {
     pub genuine: usize,
     /// Number of impostor pairs.
     pub impostor: usize,
+    /// Number of identities that these pairs are of; 0 in reports of older versions, whose intervals ignored
+    /// that pairs share identities.
+    #[serde(default)]
+    pub identities: usize,
     /// Share of the impostor pairs that are accepted without an attack.
     pub far: f64,
-    /// 95 % interval of `far` (Wilson) at a stated threshold; absent if the threshold follows from a false
-    /// accept rate, and below 10 impostor pairs.
+    /// 95 % interval of `far` at a stated threshold: Wilson's, for the number of independent pairs that vary
+    /// as much as these, which may share identities. Absent if the threshold follows from a false accept
+    /// rate, and below 10 impostor pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_interval: Option<(f64, f64)>,
     /// Share of the genuine pairs that are accepted without an attack: TAR at this FAR.
     pub tar: f64,
-    /// 95 % interval of `tar`: Wilson's at a stated threshold, otherwise by bootstrap over pairs, with a
-    /// threshold from the false accept rate in each resample. At least Wilson's if all or none are accepted.
+    /// 95 % interval of `tar`: as that of `far` at a stated threshold, otherwise by bootstrap over pairs, with
+    /// a threshold from the false accept rate in each resample, widened if pairs share identities. If all or
+    /// none are accepted, at least Wilson's for the number of disjoint genuine pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tar_interval: Option<(f64, f64)>,
     /// The equal error rate without an attack: the mean of FAR and of the share of genuine pairs that are
     /// refused, at the distance where they differ least.
     pub eer: f64,
-    /// 95 % interval of `eer`, by bootstrap over pairs. If it is 0 or 100, at least Wilson's for the kind of
-    /// pair of which there are fewer.
+    /// 95 % interval of `eer`, by bootstrap over pairs, widened if pairs share identities. If it is 0 or 100,
+    /// at least Wilson's for the kind of which there are fewer disjoint pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eer_interval: Option<(f64, f64)>,
     /// Accuracy without an attack by the folds of the list; absent if it names none.
@@ -149,6 +155,10 @@ pub struct Folds {
     pub mean: f64,
     /// The standard error of the mean: the folds' standard deviation (over n − 1), divided by √n.
     pub standard_error: f64,
+    /// Number of identities in more than one fold: the folds are then not independent, and the standard error
+    /// is too small. LFW's folds share none.
+    #[serde(default)]
+    pub shared: usize,
 }
 
 /// Error rates of the pairs that were attacked: the genuine ones by DODGE, the impostor ones by IMPERSONATE.
@@ -184,6 +194,6 @@ pub struct PairGroup {
     pub before: f64,
     /// Share of them on which it is wrong after the attack.
     pub after: f64,
-    /// 95 % interval of `after` (Wilson); absent for fewer than 10 pairs.
+    /// 95 % interval of `after`, as that of `far`; absent for fewer than 10 pairs.
     pub interval: Option<(f64, f64)>,
 }

@@ -60,11 +60,13 @@ impl Graph {
             model.opset_import.iter().map(|o| (read::norm(&o.domain).to_string(), o.version)).collect();
         let Some(mut g) = model.graph.take() else { return Err(bad(not_onnx(&bytes, None))) };
         if g.node.is_empty() && g.output.is_empty() {
-            return Err(bad("holds an empty graph. Export the model again".into()));
+            return Err(bad("the file holds an empty graph. Export the model again".into()));
         }
         // Operator sets follow the graph: a file that is truncated between them is valid protobuf.
         if model.opset_import.is_empty() {
-            return Err(bad("is truncated: it names no operator set. Copy or export it again".into()));
+            return Err(bad(
+                "the file is truncated: it names no operator set. Copy or export it again".into()
+            ));
         }
         let mut graph = read::graph(&mut g, external).map_err(bad)?;
         graph.opsets = opsets;
@@ -77,18 +79,21 @@ impl Graph {
 fn not_onnx(bytes: &[u8], error: Option<&prost::DecodeError>) -> String {
     // Every ONNX file starts with field 1 (ir_version) as a varint.
     if bytes.is_empty() {
-        return "is empty, not an ONNX model".into();
+        return "the file is empty, not an ONNX model".into();
     }
     if bytes.starts_with(b"version https://git-lfs") {
-        return "is a Git LFS pointer, not the model itself. Fetch it with `git lfs pull`".into();
+        return "this is a Git LFS pointer, not the model itself. Fetch it with `git lfs pull`".into();
     }
     if bytes[0] != 0x08 {
-        return "is not an ONNX file. Export the model with torch.onnx.export or tf2onnx".into();
+        return "this is not an ONNX file. Export the model with torch.onnx.export or tf2onnx".into();
     }
     match error {
         Some(e) => {
-            format!("is truncated or damaged after {} bytes ({e}). Copy or export it again", bytes.len())
+            format!(
+                "the file is truncated or damaged after {} bytes ({e}). Copy or export it again",
+                bytes.len()
+            )
         }
-        None => "is truncated: it ends before its graph. Copy or export it again".into(),
+        None => "the file is truncated: it ends before its graph. Copy or export it again".into(),
     }
 }

@@ -1,12 +1,14 @@
 //! Rules of the gate, as suites and flags state them, and those that a baseline adds.
 
-use crate::judge::quantity::{ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, Quantity, ROBUST, ROBUST_TOP1};
+use crate::judge::quantity::{
+    ARS, ARS_STRONG, CLEAN_R1, EPS50, ERS, MEDIAN_EPS, Quantity, ROBUST, ROBUST_TOP1,
+};
 use crate::record::{Level, Report};
 use audit_base::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The metrics that are checked against a baseline if no `max_drop` is stated.
-const WATCHED: [&Quantity; 6] = [ROBUST, ROBUST_TOP1, EPS50, ARS, ERS, ARS_STRONG];
+const WATCHED: [&Quantity; 7] = [ROBUST, ROBUST_TOP1, EPS50, ARS, ERS, ARS_STRONG, MEDIAN_EPS];
 
 /// The metric that is always checked against a baseline: a model can gain robustness by losing retrieval, up
 /// to collapse.

@@ -8,6 +8,7 @@ use crate::judge::ladder;
 use crate::judge::reading::{self, Reading, counted, queries};
 use crate::judge::score::{Means, Replicate, Resampled};
 use crate::judge::share::{counts, wilson};
+use crate::judge::smallest;
 use crate::judge::survivors::survivors;
 use crate::record::source::{ADJUSTED_MUTUAL_INFORMATION, CLUSTERING, RANKED_RETRIEVAL, RETRIEVAL};
 use crate::record::{
@@ -51,7 +52,7 @@ pub(super) const ROBUST_SCORE: Quantity = Quantity {
     ..SCORE
 };
 
-pub(super) static SCORES: [Quantity; 7] = [
+pub(super) static SCORES: [Quantity; 8] = [
     Quantity {
         name: "robust_r1",
         label: "robust R@1",
@@ -117,6 +118,17 @@ pub(super) static SCORES: [Quantity; 7] = [
         needs: Needs::Score(ScoreName::ArsStrong),
         read: &|report| score(report, ScoreName::ArsStrong),
         follows: Follows::Outcomes(&|_, replicate| replicate.ars_strong, None),
+        ..SCORE
+    },
+    Quantity {
+        name: "median_eps",
+        range: [0.0, 255.0],
+        digits: 2,
+        tolerance: 0.1,
+        source: source::PANUM,
+        needs: Needs::Smallest,
+        read: &|report| Reading::of_smallest(report.smallest.as_ref()?),
+        follows: Follows::Outcomes(&smallest::median_in, None),
         ..SCORE
     },
 ];

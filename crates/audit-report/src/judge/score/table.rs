@@ -5,6 +5,7 @@ use crate::facts::term::{Averaging, Term, terms_of};
 use crate::facts::{FACTS, R1};
 use crate::judge::division::{DIVISIONS, LEAST, divided};
 use crate::judge::share::counts;
+use crate::judge::smallest;
 use crate::judge::stars::{self, Star};
 use crate::judge::survivors::survivors;
 use crate::record::{Metric, Outcome, Report, ScoreName, Skipped};
@@ -175,6 +176,9 @@ pub(super) struct Table<'o> {
     surviving_parts: [Parts; DIVISIONS.len()],
     /// The queries whose ε* is known, in the order of ε*.
     pub(super) stars: Vec<(usize, Star)>,
+    /// The queries that a search for the smallest perturbations could make worse, with their norms,
+    /// ascending.
+    norms: Vec<(usize, f64)>,
     pub(super) queries: usize,
     metric: Metric,
     /// Number of the queries that trials are measured on, if there are many for one trial; otherwise 0.
@@ -233,6 +237,11 @@ impl<'o> Table<'o> {
         let surviving_parts = parts(survivors.iter().map(|(query, _)| ids[*query]), R1.code, divisions);
         let stars = stars::stars(outcomes);
         let star = |(query, star): &(&str, Star)| Some((ids.binary_search(query).ok()?, *star));
+        let norm = |(query, norm): (&str, f64)| Some((ids.binary_search(&query).ok()?, norm));
+        let norms = smallest::norms(outcomes).map_or(Vec::new(), |(_, norms)| norms);
+        let mut norms: Vec<(usize, f64)> =
+            norms.into_iter().filter(|(_, norm)| *norm > 0.0).filter_map(norm).collect();
+        norms.sort_by(|a, b| a.1.total_cmp(&b.1));
         let captured = outcomes.iter().filter_map(|o| o.after.captured.as_ref());
         let held_out = captured.map(|c| c.queries).max().unwrap_or(0);
         let shared = outcomes.iter().filter_map(|o| o.shared).max().map_or(0, |most| most + 1);
@@ -241,6 +250,7 @@ impl<'o> Table<'o> {
             survivors,
             surviving_parts,
             stars: stars.iter().flatten().filter_map(star).collect(),
+            norms,
             queries: ids.len(),
             metric: basis.metric,
             held_out,
@@ -275,6 +285,7 @@ impl<'o> Table<'o> {
             ars_table: mean(ScoreName::Ars, &|m| m.table),
             ars_strong: mean(ScoreName::ArsStrong, &|m| m.per_trial),
             robust: self.robust(weights),
+            median: self.median(weights),
             stars: self.stars.iter().map(|&(query, ..)| weights[query]).collect(),
             worst: self.columns.iter().map(|c| c.worst(weights, again)).collect(),
             robust_worst: self.surviving_parts.each_ref().map(|parts| {
@@ -292,6 +303,23 @@ impl<'o> Table<'o> {
         let all: f64 = self.survivors.iter().map(|&(query, _)| weights[query]).sum();
         let right: f64 = self.survivors.iter().filter(|s| s.1).map(|&(query, _)| weights[query]).sum();
         (all > 0.0).then(|| 100.0 * right / all)
+    }
+
+    /// The median of the smallest perturbations with a weight per query; `None` if all weights are zero.
+    fn median(&self, weights: &[f64]) -> Option<f64> {
+        let half = self.norms.iter().map(|&(query, _)| weights[query]).sum::<f64>() / 2.0;
+        let (mut below, mut lower) = (0.0, None);
+        for &(query, norm) in &self.norms {
+            below += weights[query];
+            // Of an even number of queries, the two in the middle count.
+            if below >= half && lower.is_none() {
+                lower = Some(norm);
+            }
+            if below > half {
+                return lower.map(|lower| (lower + norm) / 2.0);
+            }
+        }
+        None
     }
 
     /// Returns no resamples if nothing varies: a single query, and none held out.

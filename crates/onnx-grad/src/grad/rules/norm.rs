@@ -175,13 +175,13 @@ fn local_response(cx: &Cx) -> Done {
 }
 
 fn softmax(cx: &Cx) -> Done {
-    cx.give_first(through_softmax(cx, &cx.y(0), axis_of(cx, -1) as i64))
+    cx.give_first(through_softmax(cx, &cx.y(0), &[axis_of(cx, -1) as i64]))
 }
 
-/// The gradient through softmax with the result y: y·(gy − Σ gy·y) along the axis.
-pub(super) fn through_softmax(cx: &Cx, y: &str, axis: i64) -> String {
+/// The gradient through softmax with the result y: y·(gy − Σ gy·y) along the axes.
+pub(super) fn through_softmax(cx: &Cx, y: &str, axes: &[i64]) -> String {
     let gy = cx.gy();
-    let total = cx.reduce_sum(&cx.mul(&gy, y), &[axis], true);
+    let total = cx.reduce_sum(&cx.mul(&gy, y), axes, true);
     cx.mul(&cx.sub(&gy, &total), y)
 }
 

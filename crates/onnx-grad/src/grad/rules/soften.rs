@@ -236,12 +236,12 @@ fn difference_step(cx: &Cx, rising: usize) -> Done {
     compared(cx, rising, &cx.mul(&cx.gy(), &step(cx, &d)))
 }
 
-/// a > b, a ≥ b: a step of a − b.
+/// a > b: a step of a − b.
 pub(super) fn greater(cx: &Cx) -> Done {
     difference_step(cx, 0)
 }
 
-/// a < b, a ≤ b: a step of b − a.
+/// a < b: a step of b − a.
 pub(super) fn less(cx: &Cx) -> Done {
     difference_step(cx, 1)
 }
@@ -287,50 +287,104 @@ pub(super) fn where_(cx: &Cx, exact: Apply) -> Done {
     cx.give_first(cx.cast(&g, cx.gy_type(), cx.gx_type(0)))
 }
 
-/// Softmax of x over a temperature, at which the mean distance of the values from their mean is at most
-/// `spread`; the temperature, at least `least`; the axis.
-fn cooled(cx: &Cx, spread: f32, least: f32) -> (String, String, i64) {
+/// The temperature of values x: divided by it, their mean distance from their mean along `axes` is at most
+/// `spread`. It is at least `least`.
+fn temperature(cx: &Cx, x: &str, axes: &[i64], spread: f32, least: f32) -> String {
+    let mean = |v: &str| cx.op("ReduceMean", &[v, &cx.ints(axes)]);
+    let own = mean(&cx.op("Abs", &[&cx.sub(x, &mean(x))]));
+    cx.op("Max", &[&cx.scale(&own, 1.0 / spread), &cx.scalar(least)])
+}
+
+/// Softmax of x over its [`temperature`]; the temperature; the axis.
+fn cooled(cx: &Cx, spread: f32, least: f32) -> (String, String, [i64; 1]) {
     let (x, axis) = (cx.x(0), axis_of(cx, -1) as i64);
-    let mean = |v: &str| cx.op("ReduceMean", &[v, &cx.ints(&[axis])]);
-    let own = mean(&cx.op("Abs", &[&cx.sub(&x, &mean(&x))]));
-    let temperature = cx.op("Max", &[&cx.scale(&own, 1.0 / spread), &cx.scalar(least)]);
+    let temperature = temperature(cx, &x, &[axis], spread, least);
     let soft = cx.op_with("Softmax", &[&cx.div(&x, &temperature)], &[("axis", axis.into())]);
-    (soft, temperature, axis)
+    (soft, temperature, [axis])
 }
 
 /// The Jacobian of softmax(x/τ).
 pub(super) fn softmax(cx: &Cx) -> Done {
     let (y, temperature, axis) = cooled(cx, SPREAD, 1.0);
-    cx.give_first(cx.div(&through_softmax(cx, &y, axis), &temperature))
+    cx.give_first(cx.div(&through_softmax(cx, &y, &axis), &temperature))
 }
 
 /// The same. Hardmax doesn't depend on the scale of its values, and neither does its temperature.
 pub(super) fn hardmax(cx: &Cx) -> Done {
     let (y, temperature, axis) = cooled(cx, HARD_SPREAD, HARD_LEAST);
-    cx.give_first(cx.div(&through_softmax(cx, &y, axis), &temperature))
+    cx.give_first(cx.div(&through_softmax(cx, &y, &axis), &temperature))
 }
 
 /// The Jacobian of τ·log softmax(x/τ).
 pub(super) fn log_softmax(cx: &Cx) -> Done {
     let (y, _, axis) = cooled(cx, SPREAD, 1.0);
-    let total = cx.reduce_sum(&cx.gy(), &[axis], true);
+    let total = cx.reduce_sum(&cx.gy(), &axis, true);
     cx.give_first(cx.sub(&cx.gy(), &cx.mul(&y, &total)))
 }
 
 /// The Jacobian of softmax if all values are equal: the gradient minus its mean, divided by n.
 pub(super) fn softmax_line(cx: &Cx) -> Done {
-    let g = centred(cx);
-    let n = cx.x_shape(0)[axis_of(cx, -1)];
-    cx.give_first(cx.scale(&g, 1.0 / n as f32))
+    let axis = axis_of(cx, -1);
+    let g = centred(cx, &[axis as i64]);
+    cx.give_first(cx.scale(&g, 1.0 / cx.x_shape(0)[axis] as f32))
 }
 
 /// The Jacobian of log softmax if all values are equal: the gradient minus its mean.
 pub(super) fn log_softmax_line(cx: &Cx) -> Done {
-    cx.give_first(centred(cx))
+    cx.give_first(centred(cx, &[axis_of(cx, -1) as i64]))
 }
 
-fn centred(cx: &Cx) -> String {
+fn centred(cx: &Cx, axes: &[i64]) -> String {
     let gy = cx.gy();
-    let mean = cx.op("ReduceMean", &[&gy, &cx.ints(&[axis_of(cx, -1) as i64])]);
+    let mean = cx.op("ReduceMean", &[&gy, &cx.ints(axes)]);
     cx.sub(&gy, &mean)
+}
+
+/// a ≥ b: a step of a − b, or Hardmax if b is the maximum of a.
+pub(super) fn greater_or_equal(cx: &Cx) -> Done {
+    extreme_axes(cx, "ReduceMax").map_or_else(|| greater(cx), |axes| attaining(cx, &axes, 1.0))
+}
+
+/// a ≤ b: a step of b − a, or Hardmax of −a if b is the minimum of a.
+pub(super) fn less_or_equal(cx: &Cx) -> Done {
+    extreme_axes(cx, "ReduceMin").map_or_else(|| less(cx), |axes| attaining(cx, &axes, -1.0))
+}
+
+/// a − b, or [`softmax_line`] if b is the maximum of a.
+pub(super) fn greater_or_equal_line(cx: &Cx) -> Done {
+    extreme_axes(cx, "ReduceMax").map_or_else(|| greater_line(cx), |axes| attaining_line(cx, &axes, 1.0))
+}
+
+/// b − a, or [`softmax_line`] of −a if b is the minimum of a.
+pub(super) fn less_or_equal_line(cx: &Cx) -> Done {
+    extreme_axes(cx, "ReduceMin").map_or_else(|| less_line(cx), |axes| attaining_line(cx, &axes, -1.0))
+}
+
+/// The axes along which `reduce` makes input 1 of input 0 and keeps them; `None` if there are none.
+fn extreme_axes(cx: &Cx, reduce: &str) -> Option<Vec<i64>> {
+    let maker = cx.maker(1).filter(|maker| maker.op == reduce && maker.domain.is_empty())?;
+    let (x, extreme) = (cx.x_shape(0), cx.x_shape(1));
+    let axes: Vec<i64> =
+        (0..).zip(x.iter().zip(extreme)).filter(|(_, (all, one))| all != one).map(|(axis, _)| axis).collect();
+    let fits = maker.input(0) == cx.node.input(0) && x.len() == extreme.len() && !axes.is_empty();
+    fits.then_some(axes)
+}
+
+/// The Jacobian of softmax(±x/τ) at Hardmax's temperature. If one value attains the extreme, the comparison
+/// is the Hardmax of ±x.
+fn attaining(cx: &Cx, axes: &[i64], sign: f32) -> Done {
+    let (x, extreme) = (cx.x_as_float(0), cx.x_as_float(1));
+    let temperature = temperature(cx, &x, axes, HARD_SPREAD, HARD_LEAST);
+    let below = cx.scale(&cx.sub(&x, &extreme), sign);
+    let e = cx.op("Exp", &[&cx.div(&below, &temperature)]);
+    let soft = cx.div(&e, &cx.reduce_sum(&e, axes, true));
+    let g = cx.scale(&cx.div(&through_softmax(cx, &soft, axes), &temperature), sign);
+    cx.give_first(cx.cast(&g, cx.gy_type(), cx.gx_type(0)))
+}
+
+/// The Jacobian of softmax(±x) if all values are equal.
+fn attaining_line(cx: &Cx, axes: &[i64], sign: f32) -> Done {
+    let n: i64 = axes.iter().map(|&axis| cx.x_shape(0)[axis as usize]).product();
+    let g = cx.scale(&centred(cx, axes), sign / n as f32);
+    cx.give_first(cx.cast(&g, cx.gy_type(), cx.gx_type(0)))
 }

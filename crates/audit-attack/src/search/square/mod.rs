@@ -1,19 +1,17 @@
 //! Square attack (Andriushchenko et al., ECCV 2020): a random search without gradients. It sets squares at
 //! random positions to ±ε and keeps those that decrease the loss. The squares shrink over time. In a ball
-//! that is not a box, squares are added, and the sum is projected into the ball.
+//! that is not a box, it moves length [between two windows](windows).
+
+mod windows;
 
 use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, usual};
 use crate::ball::whole_levels;
 use audit_report::facts::schedules;
+use windows::Windows;
 
 /// Fractions of the run, in thousandths, at which the area of a square is halved. At first it is 0.8 of the
 /// image, or of the rectangle with all pixels that may change.
 const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
-
-/// The least and the largest norm of an added square, as shares of ε: each is drawn between them, uniform in
-/// its logarithm. One norm for all squares is good on one model and ε, and bad on others: with ε/5, ARS on
-/// hardened.onnx at ε 1.5 was 79 instead of 52 (suite `square`, L2, 1,600 images, 16 queries).
-const SHARES: [f32; 2] = [0.05, 0.8];
 
 /// A run tries one image per step, after the first one.
 pub const RANDOM: Search = usual(&schedules::RANDOM, |setting, draw| Box::new(Square::new(setting, draw)));
@@ -50,7 +48,10 @@ fn stripes(bound: &Bound, [channels, height, width]: [usize; 3], draw: &mut Draw
 impl Square {
     fn new(setting: &Setting, mut draw: Draw) -> Square {
         let Setting { bound, start, warm, shape, steps, .. } = *setting;
-        let first = stripes(&bound, shape, &mut draw);
+        let first = match bound.ball.is_box {
+            true => stripes(&bound, shape, &mut draw),
+            false => Windows { shape, extent: bound.extent(shape) }.tiles(&bound, &mut draw),
+        };
         Square {
             eps: bound.eps,
             draw,
@@ -79,36 +80,23 @@ impl Walk for Square {
         x.copy_from_slice(&self.best.image);
         let [channels, rows, columns] = self.shape;
         // Squares outside the mask would change nothing.
-        let [up, before, height, width] = bound.extent(self.shape);
+        let extent @ [up, before, height, width] = bound.extent(self.shape);
         let past = HALVINGS.iter().filter(|&&at| 1000 * self.tried > at * self.images).count();
         let share = 0.8 / f64::from(1u32 << past);
-        let side = ((share * (height * width) as f64).sqrt().round() as usize).clamp(1, height.min(width));
+        let side = (share * (height * width) as f64).sqrt().round();
+        if !bound.ball.is_box {
+            let windows = Windows { shape: self.shape, extent };
+            return windows.exchange(x, bound, [side as f32, self.eps], &mut self.draw);
+        }
+        let side = (side as usize).clamp(1, height.min(width));
         let top = up + self.draw.index(height - side + 1);
         let left = before + self.draw.index(width - side + 1);
-        // In a box a square replaces what was there. In another ball it is added: the projection of the sum
-        // then leaves most of the others.
-        let [least, most] = SHARES;
-        let (share, kept) = match bound.ball.is_box {
-            true => (1.0, 0.0),
-            false => (least * (most / least).powf(self.draw.unit()), 1.0),
-        };
-        let pixels = (top..top + side).flat_map(|y| (left..left + side).map(move |x| y * columns + x));
-        let values = match bound.free {
-            None => channels * side * side,
-            Some(free) => {
-                let of_pixel = |i: usize| (0..channels).filter(|c| free[c * rows * columns + i]).count();
-                pixels.map(of_pixel).sum::<usize>().max(1)
-            }
-        };
-        let amplitude = share * (bound.ball.amplitude)(self.eps, values);
         for channel in 0..channels {
-            let by = self.draw.sign() * amplitude;
+            let by = self.draw.sign() * self.eps;
             for y in top..top + side {
                 let row = (channel * rows + y) * columns;
                 let at = row + left..row + left + side;
-                for (x, centre) in x[at.clone()].iter_mut().zip(&bound.centre[at]) {
-                    *x = centre + kept * (*x - centre) + by;
-                }
+                x[at.clone()].iter_mut().zip(&bound.centre[at]).for_each(|(x, centre)| *x = centre + by);
             }
         }
         bound.project(x);
