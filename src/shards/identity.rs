@@ -98,7 +98,7 @@ fn groups_hash(report: &Report) -> String {
 }
 
 /// SHA-256 over a report's trials and the ones it could not run.
-pub fn trials_hash(report: &Report) -> String {
+fn trials_hash(report: &Report) -> String {
     let mut hash = Sha256::new();
     hash.update(report.trials.to_string());
     for s in &report.skipped {

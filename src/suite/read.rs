@@ -85,26 +85,13 @@ impl Suite {
         refuse_beside_effort(file, &raw)?;
         let eps = number(&raw.eps, "eps")?;
         let alpha = raw.alpha.as_ref().map(|text| alpha(file, text, eps, ball)).transpose()?;
-        let within = |value: &Option<Spanned<usize>>, key, least, most| match value {
-            Some(v) => between(v.value, least, most)
-                .map_err(|why| Error::usage(format!("{}: `{key}` {why}", at(file, v))))
-                .map(|()| Some(v.value)),
-            None => Ok(None),
-        };
         let attacks = attacks(file, &raw, search)?;
         for score in &raw.scores {
             check_score(score.value, &attacks).map_err(|e| e.context(at(file, score)))?;
         }
         let gate = raw.gate.iter().map(|(name, demand)| rule(file, name, demand)).collect::<Result<_>>()?;
         let mask = mask(file, &raw)?;
-        let ladder = within(&raw.ladder, "ladder", 1, MOST_HALVINGS)?;
-        let recall = attacks.iter().any(|a| a.objective.strong_only);
-        if let Some(stated) = raw.ladder.as_ref().filter(|_| !recall) {
-            return Err(Error::usage(format!(
-                "{}: `ladder` asks at how small an ε queries fail, which is a matter of R1: list R1 among `attacks`, or leave `ladder` out",
-                at(file, stated)
-            )));
-        }
+        let ladder = ladder(file, &raw, &attacks)?;
         let objectives: Vec<&'static Objective> = attacks.iter().map(|entry| entry.objective).collect();
         let place = |name: &Spanned<String>| at(file, name) + ": corruptions";
         let names = raw.corruptions.iter().map(|name| (place(name), name.value.as_str()));
@@ -130,18 +117,44 @@ impl Suite {
             jpeg: None,
             eps,
             alpha,
-            steps: within(&raw.steps, "steps", 1, MOST_STEPS)?,
+            steps: count(file, "steps", &raw.steps, 1, MOST_STEPS)?,
             search,
-            restarts: within(&raw.restarts, "restarts", 0, MOST_RESTARTS)?.unwrap_or(0),
-            effort: within(&raw.effort, "effort", 1, MOST_EFFORT)?,
+            restarts: count(file, "restarts", &raw.restarts, 0, MOST_RESTARTS)?.unwrap_or(0),
+            effort: count(file, "effort", &raw.effort, 1, MOST_EFFORT)?,
             ladder,
             hub_class,
             corruptions,
             threshold,
             xi_k: xi_k(file, &raw.xi_k)?,
-            max_queries: within(&raw.max_queries, "max_queries", 1, usize::MAX)?,
+            max_queries: count(file, "max_queries", &raw.max_queries, 1, usize::MAX)?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
         })
+    }
+}
+
+/// A count between two bounds, if it is stated.
+fn count(
+    file: &str,
+    key: &str,
+    stated: &Option<Spanned<usize>>,
+    least: usize,
+    most: usize,
+) -> Result<Option<usize>> {
+    let Some(stated) = stated else { return Ok(None) };
+    let refused = |why: String| Error::usage(format!("{}: `{key}` {why}", at(file, stated)));
+    between(stated.value, least, most).map(|()| Some(stated.value)).map_err(refused)
+}
+
+/// How often a ladder halves ε, if the suite has one. Only the strong search for R@1 has it.
+fn ladder(file: &str, raw: &Raw, attacks: &[SuiteAttack]) -> Result<Option<usize>> {
+    let halvings = count(file, "ladder", &raw.ladder, 1, MOST_HALVINGS)?;
+    let recall = attacks.iter().any(|a| a.objective.strong_only);
+    match raw.ladder.as_ref().filter(|_| !recall) {
+        Some(stated) => Err(Error::usage(format!(
+            "{}: `ladder` asks at how small an ε queries fail, which is a matter of R1: list R1 among `attacks`, or leave `ladder` out",
+            at(file, stated)
+        ))),
+        None => Ok(halvings),
     }
 }
 

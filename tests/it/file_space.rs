@@ -1,10 +1,13 @@
 //! `--space file`: attacks on photographs of different sizes, measured from the changed files.
 
+mod column;
+mod jpeg;
+
 use crate::common::models;
 use crate::common::transcript::Transcript;
 use crate::common::{
-    CPU, Ran, Temp, bundled, distance, lasting_text, levels, load_runtime, one_line, program, ran, run, says,
-    unit, words,
+    CPU, Ran, Temp, distance, lasting_text, levels, load_runtime, one_line, program, ran, run, says, unit,
+    words,
 };
 use crate::report_fixture::python;
 use audit::data::{Dataset, Preparation};
@@ -183,158 +186,6 @@ fn an_audit_without_its_list_can_be_continued() {
     assert_eq!(listed(&folder, "out/attacked.csv").len(), 6);
 }
 
-/// A file that was changed between two processes is written again: the list and its hashes are those of the
-/// audit.
-#[test]
-fn changed_files_are_written_again() {
-    let folder = stage();
-    let flags = "-o r.json --attacked-out out --max-queries 3";
-    audit(&folder, flags).ended(0);
-    let list = folder.text("out/attacked.csv");
-    let rows = listed(&folder, "out/attacked.csv");
-    let [first, second] = [0, 1].map(|at| folder.join(&format!("out/{}", rows[at]["path"])));
-    let written = std::fs::read(&first).unwrap();
-    // All trials are in the journal of an audit that could not write its list.
-    std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
-    folder.write("out/attacked.csv/in-the-way", "");
-    audit(&folder, &format!("{flags} --resume")).ended(1);
-    std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
-    std::fs::copy(&second, &first).unwrap();
-    assert_ne!(std::fs::read(&first).unwrap(), written);
-    audit(&folder, &format!("{flags} --resume")).ended(0);
-    assert_eq!(std::fs::read(&first).unwrap(), written);
-    assert_eq!(folder.text("out/attacked.csv"), list);
-}
-
-/// A file that is made again brings its outcome: the processor of the first one may round otherwise.
-#[test]
-fn a_file_that_is_made_again_is_the_one_that_is_reported() {
-    let folder = stage();
-    let flags = "-o r.json --attacked-out out --max-queries 3";
-    audit(&folder, flags).ended(0);
-    let expected = lasting_text(&folder, "r.json");
-    std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
-    folder.write("out/attacked.csv/in-the-way", "");
-    audit(&folder, &format!("{flags} --resume")).ended(1);
-    std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
-    let journal = folder.text("r.json.journal");
-    let mut lines: Vec<String> = journal.lines().map(String::from).collect();
-    let (_, trial) = lines[1].split_once(' ').unwrap();
-    let (place, mut outcome): (usize, Value) = serde_json::from_str(trial).unwrap();
-    outcome["loss_last"] = Value::from(9.5);
-    let file = format!("out/{}/{}", outcome["attack"].as_str().unwrap(), outcome["query"].as_str().unwrap());
-    let trial = serde_json::to_string(&(place, outcome)).unwrap();
-    lines[1] = format!("{} {trial}", checksum(trial.as_bytes()));
-    folder.write("r.json.journal", lines.join("\n") + "\n");
-    std::fs::remove_file(folder.join(&file)).unwrap();
-    audit(&folder, &format!("{flags} --resume")).ended(0);
-    assert_eq!(lasting_text(&folder, "r.json"), expected);
-}
-
-/// A JPEG file of each query, measured from the file as it is read again, here from the folder.
-#[test]
-fn jpeg_files_are_measured_as_they_are_read_again() {
-    let folder = stage();
-    // 0.062743 is slightly less than 16 grey levels, and counts as 16.
-    audit(&folder, "-o r.json -o page.html --attacked-out out --jpeg 75 --eps 0.062743").ended(0);
-    let report = folder.json("r.json");
-    assert_eq!(report["suite"]["jpeg"], 75);
-    // The doctor attacks the model's input, and has no flag for files; an audit of more queries has both.
-    let page = folder.text("page.html").replace("<span class=\"flag\">", "").replace("</span>", "");
-    let commands = |name: &str| {
-        page.split("<code class=\"line\">").filter(move |part| part.starts_with(name)).collect::<Vec<_>>()
-    };
-    let [doctor, all] = ["audit doctor", "audit "].map(commands);
-    assert!(doctor.iter().all(|line| !line.contains("--space")) && !doctor.is_empty(), "{doctor:?}");
-    assert!(all.iter().any(|line| line.contains("--space file --jpeg 75")), "{all:?}");
-    let [clean, attacked] = ["photos", "out/ES"].map(|data| embeddings(&folder, data));
-    let outcomes = report["outcomes"].as_array().unwrap().iter().filter(|outcome| outcome["attack"] == "ES");
-    let rows = listed(&folder, "out/attacked.csv");
-    let (mut moved, mut beyond) = (0, 0);
-    for outcome in outcomes {
-        let query = outcome["query"].as_str().unwrap();
-        let file = format!("{query}.jpg");
-        assert_eq!(std::fs::read(folder.join("out/ES").join(&file)).unwrap()[..2], [0xFF, 0xD8]);
-        let (found, stated) = (distance(&clean[query], &attacked[&file]), outcome["shift"].as_f64().unwrap());
-        assert!((found - stated).abs() < 1e-5, "{query}: {found}, and the report says {stated}");
-        assert!(outcome["linf"].as_f64().unwrap() < 16.01 / 255.0);
-        // The list has the difference that a file's reader sees: more than ε.
-        let row = rows.iter().find(|row| row["attack"] == "ES" && row["source"] == query).unwrap();
-        let [before, after] = [format!("photos/{query}"), format!("out/ES/{file}")]
-            .map(|name| image::open(folder.join(&name)).unwrap().into_luma8());
-        let levels = levels(&before, &after);
-        assert_eq!(row["levels"], levels.to_string(), "{query}");
-        beyond += usize::from(levels > 16);
-        moved += usize::from(stated > 0.01);
-    }
-    assert!(moved > 15 && beyond > 10, "{moved} of 20 moved, {beyond} by more than ε");
-}
-
-/// The strong search ends with the mean gradient over qualities on every query, also on those lost before,
-/// whose image it improves.
-#[test]
-fn files_are_hardened_against_other_qualities() {
-    let folder = stage();
-    folder.write("suite.yaml", "form: corrected\nattacks: [R1]\neffort: 1\neps: 24/255\nspace: file\n");
-    let audit = |flags: &str| {
-        let fixed = "model.onnx --suite suite.yaml --data photos --no-cache -q -o r.json";
-        run(&folder, words(&format!("{fixed} {flags}"))).ended(0);
-        folder.json("r.json")
-    };
-    let report = audit("--jpeg 75");
-    let (mut ran, mut counts, mut lost) = (0, 0, 0);
-    for outcome in report["outcomes"].as_array().unwrap() {
-        // Queries that are wrong without an attack have no members.
-        let Some(members) = outcome["members"].as_array().filter(|all| !all.is_empty()) else { continue };
-        let last = members.iter().find(|m| m["member"] == "jpeg qualities").expect("it runs on every query");
-        let reached = |m: &Value| m["reached"] == true;
-        ran += 1;
-        lost += usize::from(outcome["after"]["hit"] == false);
-        counts += usize::from(last["counts"] == true && reached(last));
-        assert_eq!(members.iter().any(reached), outcome["after"]["hit"] == false, "{outcome}");
-    }
-    assert!(ran >= 10 && lost >= 5 && counts * 2 > lost, "{ran} ran, {lost} lost, {counts} count");
-    let rows = report["scores"]["robust_r1"]["members"].as_array().unwrap();
-    assert_eq!(rows.last().unwrap()["name"], "jpeg qualities");
-    // Without --jpeg there is no such member, and no row of it.
-    assert!(!audit("").to_string().contains("jpeg qualities"));
-}
-
-/// The evidence has the JPEG files, the images before, and what the program reads from them; the script reads
-/// the files by Pillow too.
-#[test]
-#[ignore = "needs Python with numpy, onnx, onnxruntime, PIL"]
-fn evidence_of_jpeg_files_is_confirmed() {
-    let folder = made_by_python();
-    let [evidence, net, gallery] = ["evidence.zip", "net.onnx", "gallery"].map(|name| folder.join(name));
-    for quality in ["75", "90"] {
-        let line = "net.onnx --data gallery --space file --eps 16/255 --max-queries 20 --no-cache -q -o r.json --jpeg";
-        run(&folder, words(&format!("{line} {quality}"))).ended(0);
-        run(&folder, words("report r.json --bundle evidence.zip")).ended(0);
-        let quality = format!("JPEG files of quality {quality}");
-        let said = ["confirmed: 20 outcomes", &quality, "as Pillow reads them, 20 of 20"];
-        confirmed(&evidence, &net, &gallery, &said);
-    }
-    let arguments = [folder.path().to_str().unwrap(), VERIFY, "files"];
-    let forged = python(PACKAGES, include_str!("forged.py"), &arguments);
-    let lines: Vec<&str> = forged.lines().collect();
-    assert_eq!(lines.len(), 3, "{forged}");
-    says(lines[0], &["another image: refused: ", "Pillow's decoding of the file differs by"]);
-    says(lines[1], &["another quality: refused: ", "no JPEG file of quality 90"]);
-    says(lines[2], &["another change: refused: ", "grey levels from the attacked image as JPEG"]);
-
-    // Grey files; a query that is wrong without an attack has none.
-    run(&folder, words("images --out grey --size 40 --channels 1 --classes 12 --samples 8")).ended(0);
-    let plain = bundled("plain.onnx");
-    let flags = "--space file --max-queries 10 --no-cache -q -o grey.json --jpeg 90 --attacked-out out";
-    run(&folder, words(&format!("{plain:?} --data grey {flags}"))).ended(0);
-    run(&folder, words("report grey.json --bundle grey.zip")).ended(0);
-    let said = ["confirmed: 10 outcomes", "as Pillow reads them, 9 of 9"];
-    confirmed(&folder.join("grey.zip"), &plain, &folder.join("grey"), &said);
-    let listed = listed(&folder, "out/attacked.csv");
-    assert_eq!(listed.iter().map(|row| row["success"].is_empty()).filter(|open| *open).count(), 1);
-}
-
 #[test]
 fn what_has_no_file_is_refused_by_name() {
     let folder = Transcript::new(stage());
@@ -425,137 +276,6 @@ fn decisions_on_pairs_are_those_of_the_written_files() {
     assert!(count > 20 && reached.iter().all(|n| *n > 0), "{reached:?} of {count}");
 }
 
-/// The ladder of an audit of files has one column, since all of its images are files; at the input the words
-/// say which images the column of files has.
-#[test]
-fn the_ladder_says_which_files_it_is_about() {
-    let folder = Transcript::new(stage());
-    let ladder = |more: &str| {
-        let files = "-o r.md -o r.html -o r.json";
-        let line =
-            format!("model.onnx --data photos --eps 8/255 --max-queries 10 --no-cache -q {files} {more}");
-        run(&folder, words(&line)).ended(0);
-        let (text, page) = (folder.text("r.md"), folder.text("r.html"));
-        let report = folder.json("r.json");
-        let rungs = report["scores"]["robust_r1"]["ladder"]["rungs"].as_array().unwrap();
-        let same = rungs.iter().all(|rung| rung["as_file"].is_null() || rung["as_file"] == rung["r1"]);
-        let size = |rung: &Value| (255.0 * rung["eps"].as_f64().unwrap() * 1e4).round() / 1e4;
-        let sizes: Vec<f64> = rungs.iter().map(size).collect();
-        assert_eq!(text.contains("| 0.5/255 |"), sizes.contains(&0.5), "{text}");
-        // What the columns are.
-        folder.note(text.lines().find(|line| line.contains(", in %;")).unwrap());
-        (
-            text.contains("| the same in the file |"),
-            page.contains("Dashed: the photograph itself is changed, at its own size, and saved as a file"),
-            same,
-            sizes,
-        )
-    };
-    let gate = ["gate", "r.json", "--fail-under", "robust_r1@0.5/255=0"];
-    let (column, curve, _, sizes) = ladder("");
-    assert!(column && curve);
-    assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0, 0.5, 0.25]);
-    run(&folder, gate).ended(0);
-    assert_eq!(folder.json("r.json")["suite"]["file_column"], "file");
-    let (column, curve, same, sizes) = ladder("--space file");
-    assert!(!column && !curve && same);
-    // No file lies between two grey levels: nothing is measured below 1/255, and a gate says so.
-    assert_eq!(sizes, [8.0, 4.0, 2.0, 1.0]);
-    folder.refused(&gate, 2);
-    insta::assert_snapshot!(folder.told());
-}
-
-/// Each query's ε*, of images and of files, by its id.
-fn stars(folder: &Temp, report: &str) -> BTreeMap<String, [Option<f64>; 2]> {
-    let report = folder.json(report);
-    let of = |o: &Value| {
-        let sizes = ["size", "as_file"].map(|key| o["enough"][key].as_f64());
-        (o["query"].as_str().unwrap().to_string(), sizes)
-    };
-    report["outcomes"].as_array().unwrap().iter().map(of).collect()
-}
-
-/// The file column of the default suite is about the files of the images: of each query that is wrong under
-/// an attack of the model's input it has what `--space file` finds, whatever part of a run the query is in.
-#[test]
-fn the_file_column_is_that_of_attacks_on_files() {
-    let folder = stage();
-    let audit = |report: &str, more: &str| {
-        let line = format!("model.onnx --data photos --eps 24/255 --no-cache -q -o {report} {more}");
-        run(&folder, words(&line)).ended(0);
-    };
-    audit("both.json", "");
-    audit("files.json", "--space file");
-    let (both, files) = (stars(&folder, "both.json"), stars(&folder, "files.json"));
-    let own_size = |query: &str| query.ends_with("4.png");
-    let mut compared = 0;
-    for (query, [size, as_file]) in &both {
-        match size {
-            Some(0.0) => assert_eq!(*as_file, Some(0.0), "{query}"),
-            None => assert_eq!(*as_file, None, "{query}"),
-            Some(_) if own_size(query) => assert!(as_file.is_none_or(|file| file >= size.unwrap() - 1e-6)),
-            Some(_) => {
-                compared += usize::from(as_file.is_some());
-                assert_eq!(*as_file, files[query][0], "{query}");
-            }
-        }
-    }
-    assert!(compared > 3, "{both:?}");
-    for part in ["1", "2"] {
-        audit(&format!("{part}.json"), &format!("--partition hash:{part}/2"));
-    }
-    run(&folder, words("merge 1.json 2.json -o merged.json")).ended(0);
-    assert_eq!(stars(&folder, "merged.json"), both);
-}
-
-/// Images that can't be attacked as files, and very large ones, leave the column to images of the model's
-/// size, and the audit says why.
-#[test]
-fn the_file_column_says_why_it_is_not_about_files() {
-    let deep = image::ImageBuffer::from_fn(12, 12, |x, y| image::Luma([(x * 5000 + y) as u16]));
-    let large = image::GrayImage::from_fn(2000, 1001, |x, y| image::Luma([(x + y) as u8]));
-    let told = [image::DynamicImage::from(deep), large.into()].map(|image| {
-        let folder = stage();
-        image.save(folder.join("photos/class0/0.png")).unwrap();
-        let line = "model.onnx --data photos --eps 8/255 --max-queries 3 --no-cache -o r.json";
-        let err = run(&folder, words(line)).ended(0).err;
-        assert!(folder.json("r.json")["suite"]["file_column"].is_null());
-        let mut lines = err[err.find("robust R@1 as an 8-bit file").expect("a note")..].lines();
-        // Its further lines are indented.
-        let first = lines.next().unwrap().to_string();
-        one_line(&lines.take_while(|line| line.starts_with(' ')).fold(first, |all, line| all + line))
-    });
-    insta::assert_snapshot!(told.join("\n"));
-}
-
-/// Evidence repeats the search in files; images without classes have the column too; a file that no program
-/// reads changes nothing of it; and a mask, which is of the model's image, has none of files.
-#[test]
-fn the_file_column_of_other_audits() {
-    let folder = stage();
-    let audit = |report: &str, more: &str| {
-        let line = format!("model.onnx --data photos --eps 24/255 --no-cache -o {report} {more}");
-        run(&folder, words(&line)).ended(0)
-    };
-    let column = |report: &str| folder.json(report)["suite"]["file_column"].clone();
-    audit("r.json", "");
-    run(&folder, words("report r.json --bundle evidence.zip")).ended(0);
-    audit("top1.json", "--labels none");
-    assert_eq!(column("top1.json"), "file");
-    run(&folder, words("report top1.json --bundle top1.zip")).ended(0);
-    image::GrayImage::from_pixel(12, 12, image::Luma([255])).save(folder.join("mask.png")).unwrap();
-    let masked = audit("masked.json", "--mask mask.png");
-    assert!(column("masked.json").is_null());
-    says(&masked.err, &["the mask has the size of the model's images"]);
-    // The flag states the only space.
-    audit("input.json", "--space input");
-    assert!(column("input.json").is_null());
-    folder.write("photos/class0/9.png", "");
-    audit("unread.json", "");
-    assert_eq!(column("unread.json"), "file");
-    assert_eq!(stars(&folder, "unread.json"), stars(&folder, "r.json"));
-}
-
 /// An audit that fails before its first attack leaves no folder behind.
 #[test]
 fn a_run_that_fails_at_its_start_leaves_nothing() {
@@ -633,6 +353,54 @@ fn masks_and_patches_lie_in_the_photograph() {
             }
         }
     }
+}
+
+/// A file that was changed between two processes is written again: the list and its hashes are those of the
+/// audit.
+#[test]
+fn changed_files_are_written_again() {
+    let folder = stage();
+    let flags = "-o r.json --attacked-out out --max-queries 3";
+    audit(&folder, flags).ended(0);
+    let list = folder.text("out/attacked.csv");
+    let rows = listed(&folder, "out/attacked.csv");
+    let [first, second] = [0, 1].map(|at| folder.join(&format!("out/{}", rows[at]["path"])));
+    let written = std::fs::read(&first).unwrap();
+    // All trials are in the journal of an audit that could not write its list.
+    std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
+    folder.write("out/attacked.csv/in-the-way", "");
+    audit(&folder, &format!("{flags} --resume")).ended(1);
+    std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
+    std::fs::copy(&second, &first).unwrap();
+    assert_ne!(std::fs::read(&first).unwrap(), written);
+    audit(&folder, &format!("{flags} --resume")).ended(0);
+    assert_eq!(std::fs::read(&first).unwrap(), written);
+    assert_eq!(folder.text("out/attacked.csv"), list);
+}
+
+/// A file that is made again brings its outcome: the processor of the first one may round otherwise.
+#[test]
+fn a_file_that_is_made_again_is_the_one_that_is_reported() {
+    let folder = stage();
+    let flags = "-o r.json --attacked-out out --max-queries 3";
+    audit(&folder, flags).ended(0);
+    let expected = lasting_text(&folder, "r.json");
+    std::fs::remove_file(folder.join("out/attacked.csv")).unwrap();
+    folder.write("out/attacked.csv/in-the-way", "");
+    audit(&folder, &format!("{flags} --resume")).ended(1);
+    std::fs::remove_dir_all(folder.join("out/attacked.csv")).unwrap();
+    let journal = folder.text("r.json.journal");
+    let mut lines: Vec<String> = journal.lines().map(String::from).collect();
+    let (_, trial) = lines[1].split_once(' ').unwrap();
+    let (place, mut outcome): (usize, Value) = serde_json::from_str(trial).unwrap();
+    outcome["loss_last"] = Value::from(9.5);
+    let file = format!("out/{}/{}", outcome["attack"].as_str().unwrap(), outcome["query"].as_str().unwrap());
+    let trial = serde_json::to_string(&(place, outcome)).unwrap();
+    lines[1] = format!("{} {trial}", checksum(trial.as_bytes()));
+    folder.write("r.json.journal", lines.join("\n") + "\n");
+    std::fs::remove_file(folder.join(&file)).unwrap();
+    audit(&folder, &format!("{flags} --resume")).ended(0);
+    assert_eq!(lasting_text(&folder, "r.json"), expected);
 }
 
 /// Photographs of many sizes and modes (RGB, grey, alpha, palette, turned by EXIF, JPEG; enlarged and

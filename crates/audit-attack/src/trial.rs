@@ -239,7 +239,7 @@ impl Query<'_> {
     }
 
     /// Draws `count` gallery images, each uniform over those that the query ranks.
-    pub(super) fn any_images(&self, count: usize, draw: &mut Draw) -> Targets {
+    fn any_images(&self, count: usize, draw: &mut Draw) -> Targets {
         let ranked = |&i: &usize| self.form.ranks(&self.context.gallery, self.index, i);
         let items: Vec<usize> = (0..self.context.gallery.len()).filter(ranked).collect();
         Targets::drawn(draw, &items, count)

@@ -7,93 +7,120 @@ use super::headline::headlines;
 use super::view::{measures, numbers};
 use audit_base::Result;
 use audit_report::judge::row::State as NumberState;
-use audit_report::record::{CheckResult, Report, Severity, State, Warning};
+use audit_report::record::{Attack, CheckResult, Report, Severity, State, Warning};
+
+/// How a test case ended.
+#[derive(PartialEq)]
+enum Status {
+    Passed,
+    Skipped,
+    /// With the kind of the failure.
+    Failed(&'static str),
+}
+
+/// A test case: its name, its status, and the text about it.
+type Case = (String, Status, String);
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let model = escape(report.model_name());
-    let test_case = |suite: &str, name: &str, content: String| {
-        format!("    <testcase classname=\"{model}.{suite}\" name=\"{name}\">{content}</testcase>\n")
-    };
-    let system_out = |text: &str| format!("<system-out>{text}</system-out>");
-    let skipped_because = |text: &str| format!("<skipped message=\"{text}\"/>");
-    let failure =
-        |kind: &str, text: &str| format!("<failure type=\"{kind}\" message=\"{text}\">{text}</failure>");
-    let checks = report.gate.iter().flat_map(|g| &g.checks);
-    let unjudged = report.gate.iter().filter(|g| g.untrusted);
-    let failures =
-        checks.clone().filter(|c| c.result == CheckResult::Fail).count() + unjudged.clone().count();
-    let unjudged =
-        unjudged.map(|g| test_case("gate", "verdict", failure("untrusted", &escape(&g.headline()))));
-    let gate = unjudged.chain(checks.map(|c| {
-        let text = escape(&c.text);
-        let content = match c.result {
-            CheckResult::Fail => failure(c.kind.name(), &text),
-            CheckResult::Warn => system_out(&format!("warning: {text}")),
-            CheckResult::Pass => system_out(&text),
-        };
-        test_case("gate", &escape(&format!("{} {}", c.metric, c.kind.name())), content)
-    }));
-    let first = headlines(report);
-    let caveat = report.caveat().map(|caveat| test_case("scores", "caveat", system_out(&escape(&caveat))));
-    let scores = first.iter().map(|f| {
-        let text = escape(&f.line());
-        test_case(
-            "scores",
-            &escape(&f.label),
-            if f.row.value.is_none() { skipped_because(&text) } else { system_out(&text) },
-        )
-    });
-    let attacks = report.attacks.iter().map(|a| {
-        let found = numbers(report, a);
-        let measures = escape(&measures(report, a));
-        let content = match found.state {
-            NumberState::NotMeasured => skipped_because("no trial could be run"),
-            NumberState::Withheld => {
-                let why = escape(found.why.as_deref().unwrap_or_default());
-                skipped_because(&format!("{measures}: {}, {why}", found.cell()))
-            }
-            NumberState::Measured => {
-                system_out(&format!("{measures}: {} before, {} after", found.number(a.before), found.cell()))
-            }
-        };
-        test_case("attacks", &escape(&a.code), content)
-    });
-    let not_checked = |w: &Warning| w.state == State::NotChecked;
-    let listed = report.warnings.iter().filter(|w| w.severity > Severity::Info || not_checked(w));
-    let trust = listed.map(|w| {
-        let text = escape(&w.text);
-        let content = match w.severity {
-            _ if report.fails_by(w) => failure("untrusted", &text),
-            _ if not_checked(w) => skipped_because(&text),
-            severity => system_out(&format!("{}: {text}", severity.word())),
-        };
-        test_case("trust", &escape(&w.id), content)
-    });
-    let untrusted = report.warnings.iter().filter(|w| report.fails_by(w)).count();
-    let skipped = report.attacks.iter().filter(|a| numbers(report, a).state != NumberState::Measured).count();
-    let unchecked = report.warnings.iter().filter(|w| not_checked(w) && w.severity < Severity::Error).count();
-    let unmeasured = first.iter().filter(|f| f.row.value.is_none()).count();
     let note = report.gate.as_ref().and_then(|gate| gate.note.as_ref());
     let note = note.map_or(String::new(), |note| format!("    {}\n", system_out(&escape(note))));
     let suites = [
-        ("scores", caveat.into_iter().chain(scores).collect::<Vec<_>>(), 0, unmeasured, ""),
-        ("gate", gate.collect(), failures, 0, &note),
-        ("trust", trust.collect(), untrusted, unchecked, ""),
-        ("attacks", attacks.collect(), 0, skipped, ""),
+        ("scores", scores(report), ""),
+        ("gate", gate(report), note.as_str()),
+        ("trust", trust(report), ""),
+        ("attacks", attacks(report), ""),
     ];
+    let failed =
+        |cases: &[Case]| cases.iter().filter(|(_, status, _)| matches!(status, Status::Failed(_))).count();
     let mut out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"audit {model}\" tests=\"{}\" \
          failures=\"{}\" errors=\"0\">\n",
-        suites.iter().map(|(_, cases, ..)| cases.len()).sum::<usize>(),
-        failures + untrusted,
+        suites.iter().map(|(_, cases, _)| cases.len()).sum::<usize>(),
+        suites.iter().map(|(_, cases, _)| failed(cases)).sum::<usize>(),
     );
-    for (name, cases, failures, skipped, after) in suites {
+    for (name, cases, after) in suites {
+        let class = format!("{model}.{name}");
         out += &format!(
-            "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{}{after}  \
+            "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{}\">\n{}{after}  \
              </testsuite>\n",
             cases.len(),
-            cases.concat()
+            failed(&cases),
+            cases.iter().filter(|(_, status, _)| *status == Status::Skipped).count(),
+            cases.iter().map(|case| test_case(&class, case)).collect::<String>()
         );
     }
     Ok((out + "</testsuites>\n").into_bytes())
+}
+
+fn system_out(text: &str) -> String {
+    format!("<system-out>{text}</system-out>")
+}
+
+fn test_case(class: &str, (name, status, text): &Case) -> String {
+    let (name, text) = (escape(name), escape(text));
+    let content = match status {
+        Status::Passed => system_out(&text),
+        Status::Skipped => format!("<skipped message=\"{text}\"/>"),
+        Status::Failed(kind) => format!("<failure type=\"{kind}\" message=\"{text}\">{text}</failure>"),
+    };
+    format!("    <testcase classname=\"{class}\" name=\"{name}\">{content}</testcase>\n")
+}
+
+fn scores(report: &Report) -> Vec<Case> {
+    let caveat = report.caveat().map(|caveat| (String::from("caveat"), Status::Passed, caveat));
+    let first = headlines(report).into_iter().map(|f| {
+        let status = if f.row.value.is_none() { Status::Skipped } else { Status::Passed };
+        let line = f.line();
+        (f.label, status, line)
+    });
+    caveat.into_iter().chain(first).collect()
+}
+
+fn gate(report: &Report) -> Vec<Case> {
+    let unjudged = report.gate.iter().filter(|g| g.untrusted);
+    let unjudged = unjudged.map(|g| (String::from("verdict"), Status::Failed("untrusted"), g.headline()));
+    let checks = report.gate.iter().flat_map(|g| &g.checks).map(|c| {
+        let (status, text) = match c.result {
+            CheckResult::Fail => (Status::Failed(c.kind.name()), c.text.clone()),
+            CheckResult::Warn => (Status::Passed, format!("warning: {}", c.text)),
+            CheckResult::Pass => (Status::Passed, c.text.clone()),
+        };
+        (format!("{} {}", c.metric, c.kind.name()), status, text)
+    });
+    unjudged.chain(checks).collect()
+}
+
+fn trust(report: &Report) -> Vec<Case> {
+    let case = |w: &Warning| {
+        let not_checked = w.state == State::NotChecked;
+        let (status, text) = match w.severity {
+            _ if report.fails_by(w) => (Status::Failed("untrusted"), w.text.clone()),
+            _ if not_checked => (Status::Skipped, w.text.clone()),
+            Severity::Ok | Severity::Info => return None,
+            severity => (Status::Passed, format!("{}: {}", severity.word(), w.text)),
+        };
+        Some((w.id.clone(), status, text))
+    };
+    report.warnings.iter().filter_map(case).collect()
+}
+
+fn attacks(report: &Report) -> Vec<Case> {
+    let case = |a: &Attack| {
+        let found = numbers(report, a);
+        let measures = measures(report, a);
+        let (status, text) = match found.state {
+            NumberState::NotMeasured => (Status::Skipped, "no trial could be run".into()),
+            NumberState::Withheld => {
+                let why = found.why.as_deref().unwrap_or_default();
+                (Status::Skipped, format!("{measures}: {}, {why}", found.cell()))
+            }
+            NumberState::Measured => (
+                Status::Passed,
+                format!("{measures}: {} before, {} after", found.number(a.before), found.cell()),
+            ),
+        };
+        (a.code.clone(), status, text)
+    };
+    report.attacks.iter().map(case).collect()
 }

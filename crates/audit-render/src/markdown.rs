@@ -66,10 +66,16 @@ pub fn render(report: &Report) -> Result<Vec<u8>> {
         out.extend(tables.iter().map(|(title, table)| details(&capital(title), table)));
     }
     out += &searches(report);
+    out += &how_measured(report);
+    Ok(out.into_bytes())
+}
+
+/// How the numbers were measured, folded away.
+fn how_measured(report: &Report) -> String {
     let s = &report.suite;
     let hashes: Vec<String> =
         report.model.hashes().map(|(name, hash)| format!("{name} {}", escape(hash))).collect();
-    out += &format!(
+    format!(
         "<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {}, {}{}; images {}; {} on {} images of {} \
          ({}); seed {}{}. {}. Model {}: {}; data sha256 {}.{}\n\n</details>\n",
         escape(&s.name),
@@ -94,8 +100,7 @@ pub fn render(report: &Report) -> Result<Vec<u8>> {
         hashes.join(", "),
         escape(&report.data.sha256),
         read_on(report),
-    );
-    Ok(out.into_bytes())
+    )
 }
 
 /// The rules of the gate and their results.

@@ -8,7 +8,7 @@ use audit_base::Result;
 use audit_base::files::hex;
 use audit_report::judge::quantity::Quantity;
 use audit_report::record::reason::REASONS;
-use audit_report::record::{CheckResult, Report, Severity, source};
+use audit_report::record::{CheckResult, GateCheck, Report, Severity, source};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -47,22 +47,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             CheckResult::Fail => "error",
         };
         let id = format!("gate/{}/{}", c.metric, c.kind.name());
-        let source = Quantity::find(&c.metric)?.source;
-        add(
-            id,
-            About {
-                short: format!("the gate's {} of {}", c.kind.name(), c.metric),
-                help: format!(
-                    "A gate demands something of the metric `{}` of a model, and this demand is not met. Look at what changed in the \
-                     model; a demand that is wrong stands in the suite's gate section or in the flags of the audit",
-                    c.metric
-                ),
-                page: "docs/ci.md#the-gate",
-                source,
-            },
-            level,
-            &format!("{} {}", c.metric, c.text),
-        );
+        add(id, About::check(c)?, level, &format!("{} {}", c.metric, c.text));
     }
     for w in report.warnings.iter().filter(|w| w.severity > Severity::Info) {
         let level = if report.fails_by(w) { "error" } else { "warning" };
@@ -96,6 +81,20 @@ struct About {
 }
 
 impl About {
+    /// Of a check of the gate. Error: no quantity has its name.
+    fn check(check: &GateCheck) -> Result<About> {
+        let (metric, kind) = (&check.metric, check.kind.name());
+        Ok(About {
+            short: format!("the gate's {kind} of {metric}"),
+            help: format!(
+                "A gate demands something of the metric `{metric}` of a model, and this demand is not met. Look at what changed in the \
+                 model; a demand that is wrong stands in the suite's gate section or in the flags of the audit"
+            ),
+            page: "docs/ci.md#the-gate",
+            source: Quantity::find(metric)?.source,
+        })
+    }
+
     /// Of a reason to distrust.
     fn reason(id: &str) -> About {
         let row = REASONS.iter().find(|reason| reason.id == id);

@@ -1,12 +1,16 @@
 //! `cargo research matrix PLAN`: methods × seeds × data as a file, or a paper's tables by name.
 //! research/README.md has an example with every key.
 
+#[cfg(all(test, unix))]
+mod tests;
+mod text;
+mod words;
+
 use crate::Outcome;
 use crate::matrix::lab::Lab;
 use crate::matrix::outcome::TrainedModel;
-use crate::matrix::page::Models;
 use crate::matrix::paper::{self, Printed};
-use crate::matrix::{Spec, picture, split, write};
+use crate::matrix::{Spec, split, write};
 use audit::data::Layout;
 use audit::judge::published;
 use audit::{Error, Result, yaml};
@@ -16,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{self, Path, PathBuf};
 use std::time::Instant;
+use words::{OF_ATTACKS, joined, name_of, own_flags, with_flags_first};
 use xtask::project::reference;
 use xtask::train::{self, Tools};
 
@@ -463,131 +468,6 @@ impl MatrixPlan {
         }
         Ok(specs)
     }
-
-    fn introduction(&self) -> String {
-        let seeds = match self.seeds.len() {
-            1 => "One seed.".into(),
-            n => format!("{n} seeds: ± is the standard deviation over them."),
-        };
-        let mut out = format!(
-            "# Methods, seeds and data\n\nWritten by `cargo research matrix`; every number follows from logs and reports. {seeds} Minutes are wall \
-             time of the training. Every model is audited with `audit {}`.\n\n| method | audit-train | starts from |\n|---|---|---|\n",
-            self.audit
-        );
-        for method in &self.methods {
-            let mut first: Option<String> = None;
-            for images in self.data.iter().filter(|images| !method.left_out.contains(&images.name)) {
-                let words = self.words(method, &images.name).join(" ");
-                let name = match &first {
-                    None => method.name.clone(),
-                    // Most methods have the same flags everywhere.
-                    Some(first) if *first == words => continue,
-                    Some(_) => format!("{}, {}", method.name, images.name),
-                };
-                out += &format!("| {name} | `{words}` | {} |\n", method.from.as_deref().unwrap_or("–"));
-                first.get_or_insert(words);
-            }
-        }
-        out
-    }
-
-    /// The papers' numbers of the methods beside the results here. Empty if the papers have none for this
-    /// data.
-    fn beside_paper(&self, data: &str, models: &[TrainedModel], lab: &Lab) -> String {
-        let of = |method: &Method| models.iter().find(|m| m.spec.name == method.name);
-        let stated: Vec<(&TrainedModel, &Printed)> =
-            self.methods.iter().filter_map(|m| Some((of(m)?, m.printed.get(data)?))).collect();
-        let mut out = paper::stated(&stated);
-        let compared: Vec<(&TrainedModel, &[String], Vec<String>)> = self
-            .methods
-            .iter()
-            .filter(|m| !m.rows.is_empty())
-            .filter_map(|m| Some((of(m)?, &m.rows[..], lab.reports(&m.name))))
-            .collect();
-        if paper::has_rows(data) && !compared.is_empty() {
-            let files: Vec<PathBuf> =
-                compared.iter().flat_map(|(.., files)| files).map(PathBuf::from).collect();
-            out += &match published::beside(&files, data) {
-                Ok(beside) => paper::compared(&beside, &compared),
-                // Other suites have none of the numbers.
-                Err(why) => format!("\nNot beside the paper: {why}.\n"),
-            };
-        }
-        if out.is_empty() {
-            return out;
-        }
-        format!(
-            "\n## Printed and here\n\nThe paper's numbers, and means over the seeds here. They are comparable where data, net, budget and number of \
-             queries are the paper's.\n{out}"
-        )
-    }
-
-    /// The text about a data set, with the picture written beside the page.
-    fn section(&self, name: &str, models: &[TrainedModel], lab: &Lab, page: &Path) -> Result<String> {
-        let all = Models(models);
-        let left_out = self.left_out(name).map_or(String::new(), |sentence| format!("\n{sentence}\n"));
-        let beside = self.beside_paper(name, models, lab);
-        let mut out = format!("\n# {name}\n{left_out}{beside}\n{}{}", all.table(), all.measures());
-        if models.iter().flat_map(|m| &m.runs).any(|run| run.scores.ars.is_some()) {
-            let stem = page.file_stem().unwrap_or_default().to_string_lossy();
-            let beside = page.with_file_name(format!("{stem}-{name}.svg"));
-            write(&beside, &picture::scatter(models))?;
-            out += &all.curves(&beside.file_name().unwrap_or_default().to_string_lossy(), "");
-        }
-        if !self.compare.is_empty() {
-            out += &all.matched(&self.compare);
-        }
-        Ok(out)
-    }
-}
-
-/// A method with further flags before its own; its name stays first.
-fn with_flags_first(flags: &str, method: &str) -> String {
-    let (name, own) = method.trim().split_once(char::is_whitespace).unwrap_or((method.trim(), ""));
-    [vec![name.to_string()], joined(flags, own)].concat().join(" ")
-}
-
-/// Flags of audit that change the attack.
-const OF_ATTACKS: [&str; 7] = ["--suite", "--eps", "--alpha", "--steps", "--norm", "--form", "--protocol"];
-
-/// Flags that exclude each other.
-const EITHER: [&str; 2] = ["--steps", "--epochs"];
-
-/// A method's own flags, and the common ones that it doesn't set itself.
-fn joined(own: &str, common: &str) -> Vec<String> {
-    let mut words: Vec<String> = split(own).collect();
-    let mut given: BTreeSet<String> =
-        words.iter().filter(|word| is_flag(word)).map(|word| name_of(word).to_string()).collect();
-    if EITHER.iter().any(|flag| given.contains(*flag)) {
-        given.extend(EITHER.map(String::from));
-    }
-    let mut skipped = false;
-    for word in split(common) {
-        if is_flag(&word) {
-            skipped = given.contains(name_of(&word));
-        }
-        if !skipped {
-            words.push(word);
-        }
-    }
-    words
-}
-
-/// Whether it is a flag's name. A negative number is a value.
-fn is_flag(word: &str) -> bool {
-    word.starts_with('-') && word.parse::<f64>().is_err()
-}
-
-/// The name in `--name` and in `--name=value`.
-fn name_of(word: &str) -> &str {
-    word.split('=').next().unwrap_or_default()
-}
-
-fn own_flags(key: &str, words: &str, own: &[&str]) -> Result<()> {
-    match split(words).find(|word| own.contains(&name_of(word))) {
-        Some(flag) => Err(Error::usage(format!("{key}: {flag} is given by the matrix itself; leave it out"))),
-        None => Ok(()),
-    }
 }
 
 /// Names are parts of file names, so they are simple and unique.
@@ -607,6 +487,3 @@ fn unique(key: &str, names: impl Iterator<Item = String>) -> Result<()> {
     }
     Ok(())
 }
-
-#[cfg(all(test, unix))]
-mod tests;

@@ -34,8 +34,8 @@ fn is_page(file: &Path) -> bool {
 
 impl Files {
     /// Tries them. Errors (exit code 2): another extension than that of the image and of a page, two of a
-    /// kind, a folder that is missing.
-    pub fn open(attack: &FileAttack) -> Result<Files> {
+    /// kind, a folder that is missing; those of [`refuse_inputs`].
+    pub fn open(request: &Request, attack: &FileAttack) -> Result<Files> {
         let (format, extensions) = match attack.jpeg {
             None => ("a PNG", &["png"][..]),
             Some(_) => ("a JPEG with --jpeg", &["jpg", "jpeg"][..]),
@@ -60,7 +60,9 @@ impl Files {
             }
         }
         let open = |file: Option<&Path>| file.map(|file| Destination::open("-o", file)).transpose();
-        Ok(Files { image: open(attack.image())?, page: open(attack.page())? })
+        let files = Files { image: open(attack.image())?, page: open(attack.page())? };
+        refuse_inputs(request, attack)?;
+        Ok(files)
     }
 
     /// Writes the image, and the page if there is one.
@@ -77,7 +79,7 @@ impl Files {
 
 /// Refuses to write over a file that is read, such as the photograph, or into the folder of the gallery,
 /// where the file would be one of its images. Errors: exit code 2.
-pub(super) fn refuse_inputs(request: &Request, attack: &FileAttack) -> Result<()> {
+fn refuse_inputs(request: &Request, attack: &FileAttack) -> Result<()> {
     let comparison = attack.wish.comparison();
     let mut inputs = vec![("the photograph", attack.photograph.as_path())];
     inputs.extend(comparison.as_ref().map(|comparison| ("the reference", comparison.reference)));

@@ -47,8 +47,7 @@ pub struct FileAttack {
 /// can't be read, or is no image of 8 bits; ε is not a whole number of grey levels; the file can't be asked
 /// for this, or does it without an attack; those of the model and the images.
 pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
-    let files = Files::open(attack)?;
-    files::refuse_inputs(request, attack)?;
+    let files = Files::open(request, attack)?;
     // Errors of the photograph come before the work; only the model decides whether it must be grey.
     let path = &attack.photograph;
     refuse_others(request, path)?;
@@ -61,15 +60,13 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     if let Wish::Find(name) = &attack.wish {
         goal::refuse_unknown(name, &opened.subject.dataset)?;
     }
-    let stated = acceptance.map(|stated| stated.distance(opened.subject.metric)).transpose()?.flatten();
     let eps = whole_levels(opened.setup.plan.eps)?;
 
     // The photograph as one more point.
-    let name = path.display();
     let subject = &mut opened.subject;
     let photograph = Photograph::read(path, subject.prep.channels)?;
-    let resampling =
-        Resampling::new(&subject.prep, photograph.shape).map_err(|e| e.context(format!("image {name}")))?;
+    let resampling = Resampling::new(&subject.prep, photograph.shape)
+        .map_err(|e| e.context(format!("image {}", path.display())))?;
     let raw = embed(&mut subject.model, &resampling, &photograph)?;
     let point = Point { id: hex(&photograph.digest), raw: &raw };
     let reference = comparison
@@ -77,25 +74,17 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
         .map(|comparison| Pixels::read(comparison.reference, &subject.prep))
         .transpose()?;
 
-    let mut system = System::new(request, opened, acceptance, stated)?;
+    let mut system = System::new(request, opened, acceptance)?;
     let said = |warning: &Warning| wrap(&format!("[{}] {}", warning.id, warning.text));
     system.serious().for_each(|warning| request.progress.warn(&said(warning)));
-    let (goal, decides, own) = match (&comparison, &reference) {
-        (Some(comparison), Some(pixels)) => {
-            let raw: Vec<f32> = system.subject.model.embed(&pixels.data)?.iter().copied().collect();
-            let metric = system.subject.metric;
-            let goal = Goal::comparison(comparison, &raw, metric, system.threshold, &point)?;
-            (goal, system.compared(comparison), None)
-        }
-        _ => system.search(request, attack, &point)?,
-    };
+    let compared = comparison.as_ref().zip(reference.as_ref());
+    let (goal, decides, own) = system.goal(request, attack, compared, &point)?;
 
     let plan = Plan {
         ladder: None,
         mask: None,
         space: Space::File,
         jpeg: attack.jpeg,
-        eps: eps as f32 * GREY_LEVEL,
         ..system.plan.within(eps as f32 * GREY_LEVEL)
     };
     let as_file = Arc::new(resampling.clone().through_jpeg(attack.jpeg));
@@ -105,7 +94,7 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let clean = goal.found(&raw);
     let class = clean.nearest.first().and_then(|first| first.class.as_ref());
     let wrong = own.filter(|own| class.is_some_and(|class| class != own));
-    let result = |attacked: Option<Attacked>| AttackedFile {
+    let result = AttackedFile {
         attack: attack.clone(),
         goal: goal.words.clone(),
         shape: photograph.shape,
@@ -114,30 +103,26 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
         eps,
         clean,
         wrong,
-        attacked,
+        attacked: None,
     };
-    let Some(image) = image else { return Ok(result(None)) };
+    let Some(image) = image else { return Ok(result) };
 
     // What counts is the file, read as it is written.
     let bytes = file_of(&image, photograph.shape, attack.jpeg)?;
     let written = Photograph::of(&bytes, path, photograph.shape[0])?;
     let found = goal.found(&embed(&mut system.subject.model, &resampling, &written)?);
-    let result = result(Some(Attacked::new(&bytes, found, &written, &photograph))).confirmed()?;
-    let page = match &files.page {
-        None => None,
-        Some(_) => {
-            let shown = page::Shown {
-                request,
-                subject: &system.subject,
-                data: system.images.as_ref().map(|(_, data)| data),
-                warnings: system.serious().collect(),
-                photograph: &photograph,
-                attacked: &written,
-                reference: reference.as_ref(),
-            };
-            Some(page::render(&result, &shown)?)
-        }
+    let attacked = Some(Attacked::new(&bytes, found, &written, &photograph));
+    let result = AttackedFile { attacked, ..result }.confirmed()?;
+    let shown = page::Shown {
+        request,
+        subject: &system.subject,
+        data: system.images.as_ref().map(|(_, data)| data),
+        warnings: system.serious().collect(),
+        photograph: &photograph,
+        attacked: &written,
+        reference: reference.as_ref(),
     };
+    let page = files.page.is_some().then(|| page::render(&result, &shown)).transpose()?;
     files.write(&bytes, page.as_deref())?;
     Ok(result)
 }

@@ -3,6 +3,7 @@
 
 use super::goal::{Comparison, Goal, Point};
 use super::{FileAttack, Wish};
+use crate::data::Pixels;
 use crate::pipeline::open::{Opened, Subject};
 use crate::record::{Acceptance, Data, Finding, Severity, Warning};
 use crate::request::Request;
@@ -46,29 +47,20 @@ pub(super) struct System {
     /// The images that were embedded. `None` if the threshold is stated: a comparison then needs no gallery.
     pub images: Option<(AttackContext, Data)>,
     /// The largest distance of an accepted pair; NaN of a search.
-    pub threshold: f64,
+    threshold: f64,
     /// The source of the threshold.
     acceptance: Option<Acceptance>,
 }
 
 impl System {
-    /// Embeds the images, unless the threshold is `stated` as a distance.
-    pub fn new(
-        request: &Request,
-        opened: Opened,
-        acceptance: Option<Acceptance>,
-        stated: Option<f64>,
-    ) -> Result<System> {
+    /// Embeds the images, unless the threshold is stated as a distance.
+    pub fn new(request: &Request, opened: Opened, acceptance: Option<Acceptance>) -> Result<System> {
+        let stated = acceptance.map(|stated| stated.distance(opened.subject.metric)).transpose()?.flatten();
         let (subject, plan, findings, images) = match stated {
             Some(_) => (opened.subject, opened.setup.plan, opened.findings, None),
             None => {
-                let embedded = opened.embed(request, None)?;
-                (
-                    embedded.subject,
-                    embedded.setup.plan,
-                    embedded.findings,
-                    Some((embedded.context, embedded.data)),
-                )
+                let of = opened.embed(request, None)?;
+                (of.subject, of.setup.plan, of.findings, Some((of.context, of.data)))
             }
         };
         let warnings = findings.into_iter().filter_map(Finding::warning).collect();
@@ -81,8 +73,23 @@ impl System {
         self.warnings.iter().filter(|warning| warning.severity >= Severity::Warning)
     }
 
+    /// The goal, what decides, and the photograph's own class in the gallery. `compared` has the reference as
+    /// the model takes it; without it the goal is about a search.
+    pub fn goal(
+        &mut self,
+        request: &Request,
+        attack: &FileAttack,
+        compared: Option<(&Comparison, &Pixels)>,
+        photograph: &Point,
+    ) -> Result<(Goal, Words, Option<String>)> {
+        let Some((comparison, reference)) = compared else { return self.search(request, attack, photograph) };
+        let raw: Vec<f32> = self.subject.model.embed(&reference.data)?.iter().copied().collect();
+        let goal = Goal::comparison(comparison, &raw, self.subject.metric, self.threshold, photograph)?;
+        Ok((goal, self.compared(comparison), None))
+    }
+
     /// The goal of a search in the gallery, the gallery in words, and the photograph's own class there.
-    pub fn search(
+    fn search(
         &self,
         request: &Request,
         attack: &FileAttack,
@@ -108,7 +115,7 @@ impl System {
     }
 
     /// The reference and the threshold in words.
-    pub fn compared(&self, comparison: &Comparison) -> Words {
+    fn compared(&self, comparison: &Comparison) -> Words {
         let System { subject, threshold, .. } = self;
         let cosine = subject.metric.cosine(*threshold);
         let cosine = cosine.map_or(String::new(), |least| format!(", cosine at least {least:.4}"));

@@ -33,6 +33,16 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
         out += &terminal::wrap(&format!("caution: {caution}"));
         out.push('\n');
     }
+    out += &models(comparison);
+    for m in comparison.models.iter().filter(|m| !m.base) {
+        out += &candidate(comparison, m, all);
+    }
+    out += &comparison.crossed.as_ref().map_or(String::new(), together);
+    visible(&out).into_owned()
+}
+
+/// The first numbers of all models, a line for each.
+fn models(comparison: &Comparison) -> String {
     let columns = compared_first(comparison);
     let heads: Vec<String> = columns.iter().map(|(_, head)| head.clone()).collect();
     let of_model = |m: &ComparedModel| -> Vec<String> {
@@ -53,7 +63,7 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
             cells.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}")).collect();
         format!("{model:<name$}{cells}\n")
     };
-    out += &line("model", &heads);
+    let mut out = line("model", &heads);
     for (m, cells) in comparison.models.iter().zip(&numbers) {
         let base = if m.base { " (baseline)" } else { "" };
         let model = brief(&m.model, name - 1 - base.len());
@@ -62,52 +72,53 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
     if comparison.models.iter().any(|m| columns.iter().any(|(of, _)| compared(comparison, m, of).1)) {
         out += &format!("{VOID} not to be trusted, see above\n");
     }
-    let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
-    for m in comparison.models.iter().filter(|m| !m.base) {
-        let (first, others) = shown(m);
-        let rows: Vec<&ComparedValue> =
-            first.into_iter().chain(others.iter().copied().filter(|_| all)).collect();
-        let of_row = |row: &&ComparedValue| {
-            let [value, base, change, interval] = cells(comparison, row);
-            let interval = if all { interval_of(comparison, row) } else { interval };
-            [marked((value, row.void)), base, change, interval]
-        };
-        let cells: Vec<[String; 4]> = rows.iter().map(of_row).collect();
-        let widest = |i: usize| longest(cells.iter().map(|row| &row[i])) + 1;
-        let [value, of_base, change] = [widest(0).max(10), widest(1).max(9), widest(2).max(7)];
-        let longest_name = rows.iter().map(|row| row_name(row).chars().count()).max().unwrap_or(0);
-        // With names of up to 19 characters a row takes 80 columns. Where a number takes more room, as in
-        // "above 8.00", the interval and the name take less.
-        let room = 80usize.saturating_sub(2 + value + of_base + change + 2 + LONGEST_WORD);
-        let (name, within) = match all {
-            true => (longest_name.max(19), 30),
-            false => {
-                let within = room.saturating_sub(longest_name).min(16).max(widest(3));
-                (longest_name.max(room.saturating_sub(within).min(19)), within)
-            }
-        };
-        let line = |metric: &str, cells: &[String; 4], word: &str| {
-            let [number, base_number, difference, interval] = cells;
-            let line = format!(
-                "  {metric:<name$}{number:>value$}{base_number:>of_base$}{difference:>change$}  {interval:<within$}{word}"
-            );
-            line.trim_end().to_string() + "\n"
-        };
-        out += &format!("\n{} against {base}\n", m.model);
-        out += &line("", &ROW_HEADS.map(String::from), "");
-        for (row, cells) in rows.iter().zip(&cells) {
-            out += &line(&row_name(row), cells, row.word.brief());
-        }
-        if !all && !others.is_empty() {
-            out += &format!("  and {} more: resistances, and clean retrieval (--all)\n", others.len());
-        }
-    }
-    out += &comparison.crossed.as_ref().map_or(String::new(), together);
-    visible(&out).into_owned()
+    out
 }
 
 /// Characters of the longest word of a row, "not significant".
 const LONGEST_WORD: usize = 15;
+
+/// The metrics of a candidate beside the baseline's.
+fn candidate(comparison: &Comparison, m: &ComparedModel, all: bool) -> String {
+    let (first, others) = shown(m);
+    let rows: Vec<&ComparedValue> = first.into_iter().chain(others.iter().copied().filter(|_| all)).collect();
+    let of_row = |row: &&ComparedValue| {
+        let [value, base, change, interval] = cells(comparison, row);
+        let interval = if all { interval_of(comparison, row) } else { interval };
+        [marked((value, row.void)), base, change, interval]
+    };
+    let cells: Vec<[String; 4]> = rows.iter().map(of_row).collect();
+    let widest = |i: usize| longest(cells.iter().map(|row| &row[i])) + 1;
+    let [value, of_base, change] = [widest(0).max(10), widest(1).max(9), widest(2).max(7)];
+    let longest_name = rows.iter().map(|row| row_name(row).chars().count()).max().unwrap_or(0);
+    // With names of up to 19 characters a row takes 80 columns. Where a number takes more room, as in
+    // "above 8.00", the interval and the name take less.
+    let room = 80usize.saturating_sub(2 + value + of_base + change + 2 + LONGEST_WORD);
+    let (name, within) = match all {
+        true => (longest_name.max(19), 30),
+        false => {
+            let within = room.saturating_sub(longest_name).min(16).max(widest(3));
+            (longest_name.max(room.saturating_sub(within).min(19)), within)
+        }
+    };
+    let line = |metric: &str, cells: &[String; 4], word: &str| {
+        let [number, base_number, difference, interval] = cells;
+        let line = format!(
+            "  {metric:<name$}{number:>value$}{base_number:>of_base$}{difference:>change$}  {interval:<within$}{word}"
+        );
+        line.trim_end().to_string() + "\n"
+    };
+    let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
+    let mut out = format!("\n{} against {base}\n", m.model);
+    out += &line("", &ROW_HEADS.map(String::from), "");
+    for (row, cells) in rows.iter().zip(&cells) {
+        out += &line(&row_name(row), cells, row.word.brief());
+    }
+    if !all && !others.is_empty() {
+        out += &format!("  and {} more: resistances, and clean retrieval (--all)\n", others.len());
+    }
+    out
+}
 
 /// Characters of the longest of these texts.
 fn longest<'t>(texts: impl Iterator<Item = &'t String>) -> usize {

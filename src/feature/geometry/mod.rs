@@ -20,6 +20,7 @@ use crate::record::{self, MapPoint, Move, Outcome, Precision, Spacing};
 use crate::request::Request;
 use crate::space::geometry::{self, Batches};
 use crate::space::{Gallery, sample_pairs, tsne};
+use crate::suite::Suite;
 use crate::threat::triplets::{MOVING, harden};
 use crate::threat::{self, AttackContext, Event, Plan, Trial};
 use crate::{Error, Result, interrupt};
@@ -48,19 +49,7 @@ pub fn run(base: &Request) -> Result<Geometry> {
     request.output.reports.clear();
     let request = &request;
     let Settings { suite, card, .. } = Settings::settle(request)?;
-    if suite.searches_strongly() {
-        return Err(Error::usage(format!(
-            "suite {} runs the strong search, and a geometry's attacks are of one search: choose another suite",
-            suite.name
-        )));
-    }
-    refuse_file_space(&suite, "the attacks of a geometry change the model's input")?;
-    if let Some(entry) = suite.attacks.iter().find(|entry| entry.objective.shared.is_some()) {
-        return Err(Error::usage(format!(
-            "a geometry measures how far attacks move each query, and {} has one perturbation for many: choose another suite",
-            entry.objective.code
-        )));
-    }
+    refuse_suite(&suite)?;
     let opened = Opened::new(request, suite, card, Purpose::Checks)?;
     let mut embedded = opened.embed(request, None)?;
     let Embedded { subject, setup, context, data, benign, findings, .. } = &mut embedded;
@@ -110,6 +99,24 @@ pub fn run(base: &Request) -> Result<Geometry> {
     };
     files.into_iter().try_for_each(|file| file.write(&found))?;
     Ok(found)
+}
+
+/// Refuses suites whose attacks say nothing of how far one search moves each query (exit code 2).
+fn refuse_suite(suite: &Suite) -> Result<()> {
+    if suite.searches_strongly() {
+        return Err(Error::usage(format!(
+            "suite {} runs the strong search, and a geometry's attacks are of one search: choose another suite",
+            suite.name
+        )));
+    }
+    refuse_file_space(suite, "the attacks of a geometry change the model's input")?;
+    if let Some(entry) = suite.attacks.iter().find(|entry| entry.objective.shared.is_some()) {
+        return Err(Error::usage(format!(
+            "a geometry measures how far attacks move each query, and {} has one perturbation for many: choose another suite",
+            entry.objective.code
+        )));
+    }
+    Ok(())
 }
 
 /// Distances of the gallery, or of a sample that is stated.

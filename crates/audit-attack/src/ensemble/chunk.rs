@@ -185,12 +185,7 @@ impl<'s> Chunk<'s> {
     }
 
     /// Passes that it usually takes on `trials` trials, `withstand` of which withstand the first searches.
-    pub(super) fn usual_passes_in_files(
-        &self,
-        objective: &Objective,
-        trials: usize,
-        withstand: usize,
-    ) -> usize {
+    fn usual_passes_in_files(&self, objective: &Objective, trials: usize, withstand: usize) -> usize {
         let Some(plan) = self.all.plan.in_files(objective) else { return 0 };
         let usual = plan.usual_passes(objective, withstand, self.room);
         let others = trials.saturating_sub(withstand);

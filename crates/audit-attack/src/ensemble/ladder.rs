@@ -117,7 +117,7 @@ pub const ROUNDS: usize = 3;
 pub const GAIN: f32 = 0.02;
 /// A query gets further searches if its ε* is above a grey level, or above ε halved so many times, whichever
 /// is smaller. Smaller changes are far from what any defence withstands.
-pub const WORTH: usize = 3;
+const WORTH: usize = 3;
 
 /// Image steps for a query at most.
 pub fn cost(rungs: usize) -> usize {

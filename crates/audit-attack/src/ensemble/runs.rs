@@ -182,9 +182,8 @@ impl Chunk<'_> {
         workers: &mut WorkerSource,
         watch: &mut Watch,
     ) -> Result<Option<Vec<Found>>> {
-        let Strong { context, images, others, effort, .. } = *self.all;
+        let Strong { context, images, effort, .. } = *self.all;
         let MemberRuns { member, plan, runs, worth } = *of;
-        let gallery = &context.gallery;
         if runs.is_empty() {
             return Ok(Some(Vec::new()));
         }
@@ -201,62 +200,48 @@ impl Chunk<'_> {
         let mut ended = ControlFlow::Continue(());
         let before = Passes { left: self.passes.left + later, ..self.passes };
         let mut made = before.made;
-        {
-            let (states, places) = (&self.states, self.places);
-            let mut broken = HashSet::new();
-            let draw = |i: usize| {
-                let trial = &trials[i];
-                Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], 1 + stream(i))
-            };
-            let first = |i: usize, bound: &Bound, shape: [usize; 3]| {
-                Ok(match member.from {
-                    From::Clean => None,
-                    From::Best => states[runs[i].trial].entry.clone(),
-                    From::Stretched => states[runs[i].trial].entry.as_ref().map(|x| stretched(x, bound)),
-                    From::Random => Some(bound.start(&mut draw(i))),
-                    From::Other => Some(other(gallery, &others, bound, shape, &mut draw(i))?),
-                })
-            };
-            let loss = |i: usize| (member.loss)(context, plan.form, &trials[i], runs[i].class);
-            let how = Variation {
-                loss: &loss,
-                start: &first,
-                stream: &stream,
-                enough: member.until,
-                at_once: member.at_once,
-            };
-            let task = Task {
-                context,
-                images,
-                trials: &trials,
-                jobs: &jobs,
-                applied: &[],
-                plan: &plan,
-                how: Some(&how),
-            };
-            let mut see = |event: Event| {
-                match event {
-                    Event::Step { done, passes, at } => {
-                        made = before.made + passes.made;
-                        let passes = Passes { made, left: before.left + passes.left };
-                        ended = watch(Event::Step { done: base + done, passes, at });
-                    }
-                    Event::Further(_) | Event::Broken(_) => (),
-                    Event::Done(i, outcome, evidence) => {
-                        let (trial, value) = (runs[i].trial, worth(i, outcome));
-                        let breaks = value[0] >= 100.0 && !states[trial].reached && broken.insert(trial);
-                        if breaks && watch(Event::Broken(places[trial])).is_break() {
-                            ended = ControlFlow::Break(());
-                        }
-                        results.add([trial, i], value, outcome, evidence);
-                    }
+        let mut broken = HashSet::new();
+        let first =
+            |i: usize, bound: &Bound, shape: [usize; 3]| self.start_image(member, runs[i], bound, shape);
+        let loss = |i: usize| (member.loss)(context, plan.form, &trials[i], runs[i].class);
+        let how = Variation {
+            loss: &loss,
+            start: &first,
+            stream: &stream,
+            enough: member.until,
+            at_once: member.at_once,
+        };
+        let task = Task {
+            context,
+            images,
+            trials: &trials,
+            jobs: &jobs,
+            applied: &[],
+            plan: &plan,
+            how: Some(&how),
+        };
+        let mut see = |event: Event| {
+            match event {
+                Event::Step { done, passes, at } => {
+                    made = before.made + passes.made;
+                    let passes = Passes { made, left: before.left + passes.left };
+                    ended = watch(Event::Step { done: base + done, passes, at });
                 }
-                ended
-            };
-            let mut work = |workers: Vec<&mut dyn Differentiable>| start(workers, task, &mut see).map(drop);
-            if let (false, Some(other)) = (workers(member.route, &mut work)?, member.or) {
-                workers(other, &mut work)?;
+                Event::Further(_) | Event::Broken(_) => (),
+                Event::Done(i, outcome, evidence) => {
+                    let (trial, value) = (runs[i].trial, worth(i, outcome));
+                    let breaks = value[0] >= 100.0 && !self.states[trial].reached && broken.insert(trial);
+                    if breaks && watch(Event::Broken(self.places[trial])).is_break() {
+                        ended = ControlFlow::Break(());
+                    }
+                    results.add([trial, i], value, outcome, evidence);
+                }
             }
+            ended
+        };
+        let mut work = |workers: Vec<&mut dyn Differentiable>| start(workers, task, &mut see).map(drop);
+        if let (false, Some(other)) = (workers(member.route, &mut work)?, member.or) {
+            workers(other, &mut work)?;
         }
         self.passes.made = made;
         if ended.is_break() {
@@ -265,6 +250,28 @@ impl Chunk<'_> {
         let mut found = results.found;
         found.sort_by_key(|(i, _, _)| *i);
         Ok(Some(found))
+    }
+
+    /// The image at which a run begins; `None` for the clean one. Errors: those of [`other`].
+    fn start_image(
+        &self,
+        member: &Member,
+        run: Aimed,
+        bound: &Bound,
+        shape: [usize; 3],
+    ) -> Result<Option<Vec<f32>>> {
+        let Strong { context, others, plan, .. } = self.all;
+        let (gallery, trial) = (&context.gallery, self.trial(run.trial));
+        let stream = 1 + stream_of(member, run.number);
+        let draw = &mut Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
+        let best = self.states[run.trial].entry.as_ref();
+        Ok(match member.from {
+            From::Clean => None,
+            From::Best => best.cloned(),
+            From::Stretched => best.map(|x| stretched(x, bound)),
+            From::Random => Some(bound.start(draw)),
+            From::Other => Some(other(gallery, others, bound, shape, draw)?),
+        })
     }
 
     /// Takes over what the runs of a member found, in their order.

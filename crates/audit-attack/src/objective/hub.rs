@@ -58,7 +58,7 @@ fn sample_heads(gallery: &Gallery, trial: &Trial, class: Option<usize>) -> Vec<H
 
 /// mean over the sample's queries q and their first 10 images x of [d(q, c̃) − d(q, x)]₊. It is 0 if c̃ comes
 /// first for all.
-pub fn first_ten<'a>(gallery: &'a Gallery, trial: &Trial, class: Option<usize>) -> Loss<'a> {
+fn first_ten<'a>(gallery: &'a Gallery, trial: &Trial, class: Option<usize>) -> Loss<'a> {
     over(gallery, sample_heads(gallery, trial, class), |near, at| {
         let open = near.iter().filter(|d| **d < at);
         let n = near.len() as f64;
@@ -74,7 +74,7 @@ const BEYOND: f64 = 0.02;
 /// Approximately the share of the sample's queries that are not captured at `k`: for each query, a ramp that
 /// rises from 0 to 1 beyond the distance of its k-th image. Unlike a hinge it gives up queries that are too
 /// far.
-pub fn not_captured<'a>(gallery: &'a Gallery, trial: &Trial, k: usize) -> Loss<'a> {
+fn not_captured<'a>(gallery: &'a Gallery, trial: &Trial, k: usize) -> Loss<'a> {
     over(gallery, sample_heads(gallery, trial, None), move |near, at| {
         let last = near[k.min(near.len()) - 1].max(f64::MIN_POSITIVE);
         let beyond = (at - last) / (RAMP * last);

@@ -4,7 +4,7 @@ use super::{Content, Medium, Section};
 use crate::html::page::{section, table};
 use crate::view::{Grid, capital, percent};
 use audit_report::judge::row::DASH;
-use audit_report::record::{Acceptance, Report};
+use audit_report::record::{Acceptance, Report, Verification};
 use maud::{Markup, html};
 
 /// The section; empty if no attack is about a threshold.
@@ -30,7 +30,14 @@ fn page(report: &Report) -> Markup {
 const MOST_GROUPS: usize = 20;
 
 fn content(report: &Report, _: Medium) -> Content {
-    let Some(found) = &report.verification else { return Content::default() };
+    match &report.verification {
+        Some(found) => Content { sentences: sentences(report, found), tables: tables(found) },
+        None => Content::default(),
+    }
+}
+
+/// The threshold, and the error rates without an attack.
+fn sentences(report: &Report, found: &Verification) -> Vec<String> {
     let within = |interval: Option<(f64, f64)>, digits: usize| {
         interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))
     };
@@ -77,6 +84,11 @@ fn content(report: &Report, _: Medium) -> Content {
             folds.accuracy.len()
         )
     });
+    [threshold, clean].into_iter().chain(folds).collect()
+}
+
+/// The tables that have rows, with their titles.
+fn tables(found: &Verification) -> Vec<(&'static str, Grid)> {
     let spread = |(low, high): (f64, f64)| format!("{low:.1} – {high:.1}");
     let attacked = found.attacked.iter().map(|row| {
         let attacks = if row.attacks.is_empty() { "none".into() } else { row.attacks.join(", ") };
@@ -104,6 +116,5 @@ fn content(report: &Report, _: Medium) -> Content {
             Grid::new(&["group", "attack", "pairs", "before", "after", "95 %"], &[0, 1], groups),
         ),
     ];
-    let sentences = [threshold, clean].into_iter().chain(folds).collect();
-    Content { sentences, tables: tables.into_iter().filter(|(_, grid)| !grid.rows.is_empty()).collect() }
+    tables.into_iter().filter(|(_, grid)| !grid.rows.is_empty()).collect()
 }

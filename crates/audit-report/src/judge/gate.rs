@@ -42,62 +42,20 @@ impl Verdict {
     /// report is a part of a run (exit code 13).
     pub fn judge(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Result<Verdict> {
         report.whole()?;
-        let (mut all, stated) = (rules.clone(), rules.0.len());
-        let mut against = None;
+        let (mut all, mut against) = (rules.clone(), None);
         if let Some(baseline) = baseline {
             comparable(baseline, report)?;
             refuse_baseline(rules, baseline)?;
             all = all.against(baseline);
             against = Some((Contradictions::of(baseline), PairedReports::new(baseline, report)));
         }
+        let (known, recomputed) = (Contradictions::of(report), Recomputed::new("this report", report));
+        let judge = Judge { report, known, recomputed, against };
         let mut checks = Vec::new();
-        let known = Contradictions::of(report);
-        let recomputed = Recomputed::new("this report", report);
-        for (i, Rule { metric, demand }) in
-            all.0.iter().enumerate().filter(|(_, r)| r.demand.level != Level::Off)
-        {
-            let drop = demand.max_drop.zip(against.as_ref());
-            let Some(found) = metric.value(report) else {
-                // A model that loses a number of the baseline is no mistake of the user.
-                let only_drop = demand.min.is_none() && demand.max.is_none();
-                let Some((tolerance, (base, _))) = drop.filter(|_| only_drop) else {
-                    return Err(lacks("this report", report, metric));
-                };
-                let rows = [metric.row(report), metric.row(base.report)];
-                checks.push(unmeasured(rows, demand.level, tolerance, metric.value(base.report)));
-                continue;
-            };
-            recomputed.agrees(metric)?;
-            let row = metric.row(report);
-            // Reports of earlier versions have a wider interval of the worst of several.
-            let interval = recomputed.breakdown(metric).map(|found| found.interval).or(row.interval);
-            let doubt = doubt(&known, &row);
-            let held = CheckedNumber { row: Row { interval, ..row }, level: demand.level, found, doubt };
-            let undecided = held.row.undecided();
-            let bounds = [(GateCheckKind::Min, demand.min), (GateCheckKind::Max, demand.max)];
-            for (kind, bound) in bounds.into_iter().filter_map(|(kind, bound)| Some((kind, bound?))) {
-                checks.push(match &undecided {
-                    Some(why) => held.withheld(kind, bound, why),
-                    None => held.bounded(kind, bound),
-                });
-            }
-            let Some((tolerance, (base, pair))) = drop else { continue };
-            let absent = || lacks(BASELINE, base.report, metric);
-            let before = metric.value(base.report).ok_or_else(absent)?;
-            let of_base = metric.row(base.report);
-            let why = undecided.or_else(|| Some(format!("in the baseline {}", of_base.undecided()?)));
-            if let Some(why) = why {
-                // A score that nobody requested only warns if its interval is too wide.
-                let few = [&held.row, &of_base].iter().any(|row| row.few().is_some());
-                let level = if i < stated || few { held.level } else { Level::Warn };
-                let check = CheckedNumber { level, ..held }.withheld(GateCheckKind::Drop, tolerance, &why);
-                checks.push(GateCheck { baseline: Some(before), ..check });
-                continue;
-            }
-            let change = pair.difference(metric).ok_or_else(absent)?;
-            checks.push(held.drop(tolerance, (base, &of_base), change, i < stated));
+        for (i, rule) in all.0.iter().enumerate().filter(|(_, r)| r.demand.level != Level::Off) {
+            checks.extend(judge.checks(rule, i < rules.0.len())?);
         }
-        if let Some((base, _)) = &against {
+        if let Some((base, _)) = &judge.against {
             let missed = rules.missed(base.report, report).into_iter();
             checks.extend(missed.map(|metric| uncompared(metric, report)));
         }
@@ -109,6 +67,74 @@ impl Verdict {
             untrusted: report.untrusted(),
         })
     }
+}
+
+/// What rules are checked against.
+struct Judge<'r> {
+    report: &'r Report,
+    known: Contradictions<'r>,
+    recomputed: Recomputed<'r>,
+    /// The baseline, and its differences from the report.
+    against: Option<(Contradictions<'r>, PairedReports<'r>)>,
+}
+
+impl Judge<'_> {
+    /// The checks of a rule, which was stated or is a default one. Errors: those of [`Verdict::judge`].
+    fn checks(&self, Rule { metric, demand }: &Rule, stated: bool) -> Result<Vec<GateCheck>> {
+        let report = self.report;
+        let drop = demand.max_drop.zip(self.against.as_ref());
+        let Some(found) = metric.value(report) else {
+            // A model that loses a number of the baseline is no mistake of the user.
+            let only_drop = demand.min.is_none() && demand.max.is_none();
+            let Some((tolerance, (base, _))) = drop.filter(|_| only_drop) else {
+                return Err(lacks("this report", report, metric));
+            };
+            let rows = [metric.row(report), metric.row(base.report)];
+            return Ok(vec![unmeasured(rows, demand.level, tolerance, metric.value(base.report))]);
+        };
+        self.recomputed.agrees(metric)?;
+        let row = metric.row(report);
+        // Reports of earlier versions have a wider interval of the worst of several.
+        let interval = self.recomputed.breakdown(metric).map(|found| found.interval).or(row.interval);
+        let doubt = doubt(&self.known, &row);
+        let held = CheckedNumber { row: Row { interval, ..row }, level: demand.level, found, doubt };
+        let undecided = held.row.undecided();
+        let bounds = [(GateCheckKind::Min, demand.min), (GateCheckKind::Max, demand.max)];
+        let mut checks = Vec::new();
+        for (kind, bound) in bounds.into_iter().filter_map(|(kind, bound)| Some((kind, bound?))) {
+            checks.push(match &undecided {
+                Some(why) => held.withheld(kind, bound, why),
+                None => held.bounded(kind, bound),
+            });
+        }
+        if let Some((tolerance, baseline)) = drop {
+            checks.push(check_drop(held, tolerance, baseline, stated)?);
+        }
+        Ok(checks)
+    }
+}
+
+/// Checks a number against the baseline's. Error (exit code 2): the baseline lacks it.
+fn check_drop(
+    held: CheckedNumber,
+    tolerance: f64,
+    (base, pair): &(Contradictions, PairedReports),
+    stated: bool,
+) -> Result<GateCheck> {
+    let metric = held.row.quantity;
+    let absent = || lacks(BASELINE, base.report, metric);
+    let before = metric.value(base.report).ok_or_else(absent)?;
+    let of_base = metric.row(base.report);
+    let why = held.row.undecided();
+    if let Some(why) = why.or_else(|| Some(format!("in the baseline {}", of_base.undecided()?))) {
+        // A score that nobody requested only warns if its interval is too wide.
+        let few = [&held.row, &of_base].iter().any(|row| row.few().is_some());
+        let level = if stated || few { held.level } else { Level::Warn };
+        let check = CheckedNumber { level, ..held }.withheld(GateCheckKind::Drop, tolerance, &why);
+        return Ok(GateCheck { baseline: Some(before), ..check });
+    }
+    let change = pair.difference(metric).ok_or_else(absent)?;
+    Ok(held.drop(tolerance, (base, &of_base), change, stated))
 }
 
 /// What a verdict doesn't cover.

@@ -170,7 +170,6 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
         let all = known.join(", ");
         Error::usage(format!("--paper {data_set}: rows of {all} are published; name one of these"))
     })?;
-    let printed = printed()?;
     let (mut reports, mut same_protocol, mut cautions) = (Vec::new(), Vec::new(), Vec::new());
     for file in files {
         let name = file.display().to_string();
@@ -196,27 +195,7 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
         }
         reports.push((name, report));
     }
-    let mut tables = Vec::new();
-    for (score, title) in [
-        (ScoreName::Ers, "After the attacks (ERS)"),
-        (ScoreName::Ars, "Resistance as tables print it, the ratio of means (ARS)"),
-    ] {
-        let columns = columns(score)?;
-        let attacked = |r: &Report| columns.iter().any(|(_, q)| q.attacked() && q.value(r).is_some());
-        if !reports.iter().any(|(_, r)| attacked(r)) {
-            continue;
-        }
-        let mut rows: Vec<PaperRow> =
-            reports.iter().map(|(name, report)| own_row(name, report, &columns)).collect();
-        rows.extend(
-            printed
-                .iter()
-                .filter(|p| p.data == data.0 && p.score == score)
-                .map(|p| published_row(p, &columns)),
-        );
-        let columns = columns.into_iter().map(|(name, _)| name).collect();
-        tables.push(PaperTable { title: title.into(), columns, rows });
-    }
+    let tables = tables(&reports, data.0)?;
     if tables.is_empty() {
         return Err(Error::usage(
             "no report has a number of the published tables: audit with --suite ars, ers or full",
@@ -229,6 +208,29 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
         data.0, data.1, data.2
     );
     Ok(Beside { data_set: data.0.into(), protocol, same_protocol, cautions, tables })
+}
+
+/// The tables of both scores on a data set; without that of a score of which no report has a number.
+fn tables(reports: &[(String, Report)], data: &str) -> Result<Vec<PaperTable>> {
+    let printed = printed()?;
+    let mut tables = Vec::new();
+    for (score, title) in [
+        (ScoreName::Ers, "After the attacks (ERS)"),
+        (ScoreName::Ars, "Resistance as tables print it, the ratio of means (ARS)"),
+    ] {
+        let columns = columns(score)?;
+        let attacked = |r: &Report| columns.iter().any(|(_, q)| q.attacked() && q.value(r).is_some());
+        if !reports.iter().any(|(_, r)| attacked(r)) {
+            continue;
+        }
+        let mut rows: Vec<PaperRow> =
+            reports.iter().map(|(name, report)| own_row(name, report, &columns)).collect();
+        let printed = printed.iter().filter(|p| p.data == data && p.score == score);
+        rows.extend(printed.map(|p| published_row(p, &columns)));
+        let columns = columns.into_iter().map(|(name, _)| name).collect();
+        tables.push(PaperTable { title: title.into(), columns, rows });
+    }
+    Ok(tables)
 }
 
 /// The names of the papers' rows for `data_set`; none for data that no paper has.

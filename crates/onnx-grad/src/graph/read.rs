@@ -30,24 +30,7 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
     }
     let mut nodes = Vec::with_capacity(g.node.len());
     for n in &mut g.node {
-        let mut node = Node {
-            op: std::mem::take(&mut n.op_type),
-            domain: norm(&n.domain).to_string(),
-            name: std::mem::take(&mut n.name),
-            inputs: std::mem::take(&mut n.input),
-            outputs: std::mem::take(&mut n.output),
-            ..Default::default()
-        };
-        // ONNX Runtime (1.31) mistakes a missing last input with the name "" for a present one, and may
-        // crash.
-        while node.inputs.last().is_some_and(String::is_empty) {
-            node.inputs.pop();
-        }
-        for a in &mut n.attribute {
-            let value =
-                attr(a, external).map_err(|e| format!("{}: attribute {:?} {e}", node.label(), a.name))?;
-            node.attrs.insert(a.name.clone(), value);
-        }
+        let node = node(n, external)?;
         if node.op == "Constant"
             && node.domain.is_empty()
             && let Some(name) = node.output(0)
@@ -75,6 +58,26 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
     }
     out.nodes = sort(nodes)?;
     Ok(out)
+}
+
+fn node(n: &mut proto::NodeProto, external: External) -> std::result::Result<Node, String> {
+    let mut node = Node {
+        op: std::mem::take(&mut n.op_type),
+        domain: norm(&n.domain).to_string(),
+        name: std::mem::take(&mut n.name),
+        inputs: std::mem::take(&mut n.input),
+        outputs: std::mem::take(&mut n.output),
+        ..Default::default()
+    };
+    // ONNX Runtime (1.31) mistakes a missing last input with the name "" for a present one, and may crash.
+    while node.inputs.last().is_some_and(String::is_empty) {
+        node.inputs.pop();
+    }
+    for a in &mut n.attribute {
+        let value = attr(a, external).map_err(|e| format!("{}: attribute {:?} {e}", node.label(), a.name))?;
+        node.attrs.insert(a.name.clone(), value);
+    }
+    Ok(node)
 }
 
 /// Refuses a node whose result has a type that the canonical opset lacks, known from a constant of that type.

@@ -67,7 +67,7 @@ pub(super) fn is_channelwise(shape: &[i64], of: &[i64], blocked: bool) -> bool {
 }
 
 /// Whether the node adds up all places of each channel.
-pub(super) fn is_sum_over_places(node: &Node, graph: &Graph, types: &Types) -> bool {
+fn is_sum_over_places(node: &Node, graph: &Graph, types: &Types) -> bool {
     let axes = || match node.input(1) {
         Some(name) => graph.const_ints(name),
         None => node.ints("axes").map(<[i64]>::to_vec),

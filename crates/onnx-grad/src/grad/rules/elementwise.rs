@@ -275,7 +275,7 @@ fn shrink(cx: &Cx) -> Done {
 }
 
 /// Gives bounds that are computed from the image the gradient of the values that they replace.
-pub(super) fn clip_bounds(cx: &Cx) {
+fn clip_bounds(cx: &Cx) {
     let sum = |i: usize, replaced: &str| {
         let all: Vec<i64> = (0..cx.y_shape().len() as i64).collect();
         let g = cx.only_where(replaced, &cx.gy());

@@ -98,6 +98,21 @@ fn grid_sample(rw: &mut Rewrite, node: &Node) -> Done {
 
 /// A · Wᵀ, where W [N, K] is packed in blocks along K, each with a scale and a zero point.
 fn matmul_bits(rw: &mut Rewrite, node: &Node) -> Done {
+    let dense = unpacked(rw, node)?;
+    let dense = rw.constant(dense);
+    let a = node.x(0)?;
+    match node.input(5) {
+        None => rw.finish(node, "MatMul", &[&a, &dense], &[]),
+        Some(bias) => {
+            let product = rw.op("MatMul", &[&a, &dense]);
+            rw.finish(node, "Add", &[&product, bias], &[])
+        }
+    }
+}
+
+/// The packed weights Wᵀ as a matrix [K, N]. Errors: the inputs that hold them are computed in the graph, or
+/// don't fit each other.
+fn unpacked(rw: &Rewrite, node: &Node) -> Result<Tensor, String> {
     let (n, k) = (node.int("N", 0), node.int("K", 0));
     let (bits, block) = (node.int("bits", 4), node.int("block_size", 0));
     if !matches!(bits, 2 | 4 | 8) || n <= 0 || k <= 0 || block <= 0 || n.saturating_mul(k) > 1 << 32 {
@@ -141,7 +156,6 @@ fn matmul_bits(rw: &mut Rewrite, node: &Node) -> Done {
             None => value(&zeros.bytes[(of as usize * zero_row).min(zeros.bytes.len())..], at),
         },
     };
-    // As a K × N matrix for MatMul.
     let mut dense = vec![0.0f32; (n * k) as usize];
     for of in 0..n {
         for at in 0..blocks {
@@ -155,15 +169,7 @@ fn matmul_bits(rw: &mut Rewrite, node: &Node) -> Done {
             }
         }
     }
-    let dense = rw.constant(Tensor::f32(&[k, n], &dense));
-    let a = node.x(0)?;
-    match node.input(5) {
-        None => rw.finish(node, "MatMul", &[&a, &dense], &[]),
-        Some(bias) => {
-            let product = rw.op("MatMul", &[&a, &dense]);
-            rw.finish(node, "Add", &[&product, bias], &[])
-        }
-    }
+    Ok(Tensor::f32(&[k, n], &dense))
 }
 
 /// Bytes of a block.

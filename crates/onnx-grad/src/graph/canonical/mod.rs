@@ -16,6 +16,7 @@ mod newer;
 mod norm;
 mod optional;
 mod quantised;
+mod rotary;
 pub(crate) mod unfold;
 mod versions;
 
@@ -75,6 +76,7 @@ const EXPANSIONS: &[&[Expansion]] = &[
     norm::EXPANSIONS,
     optional::EXPANSIONS,
     quantised::EXPANSIONS,
+    rotary::EXPANSIONS,
 ];
 
 /// Operators that are expanded at load.

@@ -6,8 +6,8 @@
 //! those of the published models. The threshold is the share of R@1 that ES leaves of the weakest published
 //! defence.
 
-use super::again::Again;
-use super::escape::shell;
+mod next;
+
 use super::view::{bound, capital, smallest_words, within};
 use audit_base::Result;
 use audit_report::facts::protocols::usual_eps;
@@ -20,6 +20,7 @@ use audit_report::judge::strong::Contradictions;
 use audit_report::record::{
     FEW, Report, Robust, Smallest, Space, SuiteRecord, number_of_queries, reason, size,
 };
+use next::{NextStep, next_steps};
 
 /// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ fn assess_for(report: &Report, own: bool) -> Result<Assessment> {
     if masked(report) {
         reasons.push("The model masks its gradient, so that scores of attacks along it are invalid".into());
     }
-    Ok(Assessment { standing, headline, reasons, next: next(report, standing, own)? })
+    Ok(Assessment { standing, headline, reasons, next: next_steps(report, standing, own)? })
 }
 
 /// The verdict if the numbers are valid; if not, an alarm says why. Errors: as [`assess`].
@@ -417,148 +418,4 @@ fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     }
     reasons.push("That these attacks fail says little: stronger ones were not tried".into());
     (Standing::Open, "No verdict yet: no strong search was run".into(), reasons)
-}
-
-/// Queries of a further audit that measures more than a report did.
-const MORE: usize = 200;
-/// A step of several verdicts.
-const DISTRUST: &str = "Run all checks for reasons to distrust the numbers";
-/// Queries of a search for the smallest changes, which takes hundreds of steps for each.
-const SMALLEST: usize = 50;
-
-/// A step: a sentence, and the command that does it.
-pub type NextStep = (String, Option<String>);
-
-/// What to do next. Each command can be pasted and run; a step that needs another program, or files that are
-/// not there yet, is a sentence.
-fn next(report: &Report, standing: Standing, own: bool) -> Result<Vec<NextStep>> {
-    let mut again = Again::of(report, own);
-    let has = |of: &reason::Reason| report.warnings.iter().any(|w| of.made(w));
-    let say = |text: &str| (text.to_string(), None);
-    // A report without the command line of its audit names the command, or the flag.
-    let offer = |text: &str, name: &str, command: Option<String>| match command {
-        Some(_) => (text.to_string(), command),
-        None => (format!("{text} (`{name}`)"), None),
-    };
-    let mut steps = Vec::new();
-    if masked(report) {
-        steps.push(say("Audit the model without the layer that masks its gradient"));
-    }
-    // The numbers may be of something else than was meant. A part of a run has no conclusion yet.
-    if report.part.is_none() {
-        if has(&reason::CLASS_SCORES) {
-            steps.push(match &report.model.before_classifier {
-                Some(name) => offer(
-                    "The output looks like class scores, not an embedding. Audit the value before the classifier",
-                    "--output",
-                    again.as_mut().map(|again| again.of_value(name)),
-                ),
-                None => say(
-                    "The output looks like class scores or boxes, not an embedding: `class-scores` below says what to audit",
-                ),
-            });
-        }
-        if has(&reason::PREPROCESSING_ASSUMED) {
-            let text = "State the preprocessing in a model card; here it was assumed. This writes a draft";
-            let inspect = again.as_ref().map(|again| again.inspect(true));
-            steps.push(offer(text, "audit inspect --write-card", inspect));
-        } else if has(&reason::PREPROCESSING_DOUBTFUL) || has(&reason::COLLAPSE) {
-            let text = "Check the preprocessing: it may differ from the model's. This shows it";
-            steps.push(offer(text, "audit inspect", again.as_ref().map(|again| again.inspect(false))));
-        }
-    }
-    let doctor = again.as_ref().map(Again::doctor);
-    // The strong search on more queries than here; none if all were attacked.
-    let robust = report.scores.robust().map_or(0, |robust| robust.queries);
-    // Reports of versions without separate queries have 0 of them.
-    let all = if report.data.queries == 0 { usize::MAX } else { report.data.queries };
-    let more = MORE.max(2 * robust).min(all);
-    let nothing = report.benign.as_ref().map_or(0, |benign| benign.without_positive);
-    // An ε at which robust R@1 is no verdict is not repeated.
-    let searched_far = report.smallest.is_some() && report.suite.mask.is_none();
-    let usual = standing == Standing::Open && (searched_far || far_above(&report.suite).is_some());
-    let left = usual || report.data.queries == 0 || robust + nothing < report.data.queries;
-    let mut strong = |most: usize| match again.as_mut() {
-        Some(again) if left => again.strong(most, usual).map(Some),
-        _ => Ok(None),
-    };
-    match standing {
-        Standing::Void => steps.extend([
-            say("Correct what is marked ERROR below, and audit again"),
-            offer("Run all checks to find the cause", "audit doctor", doctor),
-        ]),
-        Standing::Open if report.part.is_some() => {
-            steps.push(say("Combine the parts: `audit merge` takes the reports of all, as JSON"));
-        }
-        // The suite is about decisions, and a list of pairs does not identify every image.
-        Standing::Open | Standing::Between if report.verification.is_some() || report.lists_pairs() => {
-            if report.suite.sampling.is_some() {
-                let most = MORE.max(2 * report.suite.queries);
-                let pairs = again.as_mut().map(|again| again.on_more(most, "pairs"));
-                steps.push(offer("Attack more decisions than here", "--max-queries", pairs));
-            }
-            steps.push(offer(DISTRUST, "audit doctor", doctor));
-        }
-        Standing::Open | Standing::Between => {
-            if left {
-                let text = match (usual, robust) {
-                    (true, _) => "Run the strong search at the protocol's ε",
-                    (false, 0) => "Run the strong search",
-                    (false, _) => "Run the strong search on more queries than here",
-                };
-                steps.push(offer(text, "--suite robust", strong(more)?));
-            }
-            // The doctor's checks need classes.
-            if report.data.has_classes() {
-                steps.push(offer(DISTRUST, "audit doctor", doctor));
-            }
-        }
-        Standing::Falls => {
-            steps.push(say(
-                "If you have training data, harden the model by adversarial training. The trainer, audit-train, is built apart from this \
-                 program: docs/training.md in its repository",
-            ));
-            steps.push((compared(again.as_ref()), None));
-            if report.smallest.is_none() && report.suite.ladder.is_none() && !report.lists_pairs() {
-                let smallest = again.as_mut().and_then(|again| again.smallest(SMALLEST));
-                steps.push(offer("Measure how small a change breaks a query", "--suite robust", smallest));
-            }
-            steps.push(say("Until then: a table below lists the weakest classes and queries"));
-        }
-        Standing::Stands => {
-            let text = "Try to refute this verdict: all checks, and other attacks";
-            steps.push(offer(text, "audit doctor", doctor));
-            if left {
-                // The suite's own number is 100.
-                let all = if report.data.queries == 0 { report.data.images } else { report.data.queries };
-                let text = "Attack every query with the strong search";
-                steps.push(offer(text, "--suite robust", strong(all)?));
-            }
-            if let Some((low, _)) = ROBUST.row(report).interval {
-                let gated = again.as_ref().map(|again| again.gated(low.floor()));
-                steps.push(offer("Hold later versions to this result with a gate", "--fail-under", gated));
-            }
-        }
-    }
-    if has(&reason::BUILT_IN_DATA) {
-        steps.push(say("Audit on your own images: add `--data` and a folder with one folder for each class"));
-    }
-    Ok(steps)
-}
-
-/// The step to another model, for those who can't train this one too.
-fn compared(again: Option<&Again>) -> String {
-    let saved = again.and_then(Again::saved);
-    let report = saved.unwrap_or("report.json");
-    let audit = match again {
-        Some(again) => format!(": `{}`", again.other(report)),
-        None => format!(" with the flags of this audit and `--trials {report}`"),
-    };
-    let written =
-        if saved.is_some() { "" } else { ". report.json is this report, written by `-o report.json`" };
-    format!(
-        "If you can't train it, look for a more robust model. Audit the other model, or the hardened one, on the same queries{audit}. Then \
-         compare both: `audit compare {} other.json`{written}",
-        shell(report)
-    )
 }
