@@ -77,8 +77,8 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
 pub const CHECKED_IMAGES: usize = 8;
 
 /// Images for the check at load, [B, P]: the first readable ones, spread over the data, in full batches; and
-/// how many images the batches hold before the padding. The hash of the model's file draws them: whoever makes
-/// a model for known images must not know on which of them it has to behave.
+/// how many images the batches hold before the padding. The hash of the model's file draws them: whoever
+/// makes a model for known images must not know on which of them it has to behave.
 pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)> {
     let prep = preparation(&model.info.preprocessing);
     let n = dataset.items.len();
@@ -109,8 +109,8 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
     Ok((images, found))
 }
 
-/// All places below `n`, the first `count` of them drawn and spread over the whole, so that they are of several
-/// classes.
+/// All places below `n`, the first `count` of them drawn and spread over the whole, so that they are of
+/// several classes.
 fn spread(n: usize, count: usize, random: &mut Random) -> Vec<usize> {
     let stride = n / count.max(1);
     let first: Vec<usize> = (0..count).map(|_| random.index(stride)).collect();

@@ -167,8 +167,9 @@ pub(super) fn direction(all: &Outcomes) -> Found {
     }
 }
 
-/// In words, that the strong search along the exact gradient stayed at the clean image, on a share of [`IDLE`]
-/// of the queries or more. ES ends at its last image, and so stays there only if the gradient is zero.
+/// In words, that the strong search along the exact gradient stayed at the clean image, on a share of
+/// [`IDLE`] of the queries or more. ES ends at its last image, and so stays there only if the gradient is
+/// zero.
 fn idle_search(all: &Outcomes) -> Option<String> {
     let exact = [members::SHIFT.name, members::MARGIN.name];
     let idle = |o: &Outcome| -> Option<bool> {

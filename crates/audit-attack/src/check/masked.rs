@@ -262,8 +262,8 @@ mod tests {
         assert_eq!(soft(20, 20), Severity::Ok);
     }
 
-    /// All queries are broken at once at ε. By hand: 7 to 0 is the least that is beyond chance, and a tenth of
-    /// 80 queries are 8.
+    /// All queries are broken at once at ε. By hand: 7 to 0 is the least that is beyond chance, and a tenth
+    /// of 80 queries are 8.
     #[test]
     fn a_gradient_that_is_masked_within_small_changes_alone_is_told() {
         let found = |of: usize, count: usize| {

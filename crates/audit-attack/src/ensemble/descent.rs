@@ -174,8 +174,8 @@ impl Descent<'_, '_, '_> {
         Ok(Some(()))
     }
 
-    /// Runs [`DOUBTS`] within half of each ε*, at one of the `levels` after the other, on the trials that they
-    /// break there. `None` if `watch` ended it.
+    /// Runs [`DOUBTS`] within half of each ε*, at one of the `levels` after the other, on the trials that
+    /// they break there. `None` if `watch` ended it.
     fn doubt(&mut self, levels: &[f32], trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         let before: Vec<f32> = trials.iter().map(|&i| self.chunk.smallest(i)).collect();

@@ -71,7 +71,8 @@ impl Results {
 /// The plan of a member's runs in the ball of `plan`.
 fn plan_of(member: &Member, plan: &Plan, effort: usize) -> Plan {
     let steps = member.steps_at(effort);
-    // A protocol's 0.03137 stands for 8 grey levels. Images of whole levels reach the eighth, which lies beyond.
+    // A protocol's 0.03137 stands for 8 grey levels. Images of whole levels reach the eighth, which lies
+    // beyond.
     let by_levels = [&GREY_LEVELS, &RANDOM_8_BIT].contains(&member.search) && plan.ball.is_box;
     let eps = if by_levels { whole_levels(plan.eps) } else { plan.eps };
     let alpha = match member.alpha {
@@ -328,8 +329,8 @@ mod tests {
     use audit_report::record::Metric;
     use ndarray::array;
 
-    /// The published ε of large images. The stripes of a search by whole levels lay outside of it, which ended
-    /// the audit if they were the best image.
+    /// The published ε of large images. The stripes of a search by whole levels lay outside of it, which
+    /// ended the audit if they were the best image.
     #[test]
     fn searches_by_whole_levels_reach_the_eighth_of_the_published_eps() {
         let plan = Plan { eps: 0.03137, ..crate::plan::tests::plan() };
