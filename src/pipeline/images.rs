@@ -3,6 +3,7 @@
 use crate::data::{BUILTIN_SEED, Dataset, Preparation, Resize, Wanted};
 use crate::model::Model;
 use crate::model::card::Preprocessing;
+use crate::random::Random;
 use crate::request::{Images, Labels, Request};
 use crate::{Error, Result};
 
@@ -76,7 +77,8 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
 pub const CHECKED_IMAGES: usize = 8;
 
 /// Images for the check at load, [B, P]: the first readable ones, spread over the data, in full batches; and
-/// how many images the batches hold before the padding.
+/// how many images the batches hold before the padding. The hash of the model's file draws them: whoever
+/// makes a model for known images must not know on which of them it has to behave.
 pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)> {
     let prep = preparation(&model.info.preprocessing);
     let n = dataset.items.len();
@@ -84,7 +86,8 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
     let mut images = Vec::new();
     let mut found = 0;
     let mut failure = None;
-    for i in spread(n, count) {
+    let mut random = Random::keyed(&[b"checked images", model.info.identity.sha256.as_bytes()]);
+    for i in spread(n, count, &mut random) {
         match dataset.pixels(i, &prep) {
             Ok(p) => {
                 images.extend(p.data);
@@ -106,11 +109,14 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
     Ok((images, found))
 }
 
-/// All places below `n`, the first `count` spread over the whole, so that they are of several classes.
-fn spread(n: usize, count: usize) -> impl Iterator<Item = usize> {
+/// All places below `n`, the first `count` of them drawn and spread over the whole, so that they are of
+/// several classes.
+fn spread(n: usize, count: usize, random: &mut Random) -> Vec<usize> {
     let stride = n / count.max(1);
-    let blocks = (0..stride).flat_map(move |k| (0..count).map(move |block| block * stride + k));
-    blocks.chain(stride * count..n)
+    let first: Vec<usize> = (0..count).map(|_| random.index(stride)).collect();
+    let place = |k: usize, block: usize| block * stride + (first[block] + k) % stride;
+    let blocks = (0..stride).flat_map(|k| (0..count).map(move |block| place(k, block)));
+    blocks.chain(stride * count..n).collect()
 }
 
 #[cfg(test)]
@@ -175,10 +181,12 @@ mod tests {
     fn every_place_comes_once_and_the_first_ones_are_spread() {
         for n in 0..70 {
             let count = 8.min(n);
-            let found: Vec<usize> = spread(n, count).collect();
+            let found = spread(n, count, &mut Random::seeded(7));
             assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), n, "{found:?}");
             assert_eq!(found.len(), n);
         }
-        assert_eq!(spread(80, 8).take(8).collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50, 60, 70]);
+        let first = |seed: u64| spread(80, 8, &mut Random::seeded(seed))[..8].to_vec();
+        assert!(first(0).iter().enumerate().all(|(block, place)| place / 10 == block), "{:?}", first(0));
+        assert_ne!(first(0), first(1));
     }
 }

@@ -164,6 +164,20 @@ pub const MASKS: &[Mask] = &[
     }),
 ];
 
+/// A mask that is none at a large ε: its gradient, −0.3, points the wrong way, and integers hide the steps of
+/// 0.03 that turn it. A large change crosses them whatever its direction.
+pub const WHOLE_DIVISION: Mask = input("whole-division", "x − 1.3·(x mod 0.03)", |c| {
+    c.push("Mul", &[FROM, "100000"], "many");
+    c.cast("many", DType::I64, "whole");
+    c.cast("3000", DType::I64, "by");
+    c.push("Div", &["whole", "by"], "quotient");
+    c.cast("quotient", DType::F32, "count");
+    c.push("Mul", &["count", "0.03"], "steps");
+    c.push("Sub", &[FROM, "steps"], "rest");
+    c.push("Mul", &["rest", "1.3"], "tooth");
+    c.push("Sub", &[FROM, "tooth"], TO);
+});
+
 /// Masks whose gradient isn't small but points elsewhere.
 pub const MISLEADING: [&str; 4] = ["sine", "sine-out", "sawtooth", "winners"];
 

@@ -174,8 +174,14 @@ mod tests {
     /// The strong search makes no attack on a query that is wrong without one.
     #[test]
     fn queries_of_an_earlier_process_count_as_broken() {
-        let member =
-            |reached| MemberResult { member: "margin".into(), steps: 1, value: 0.0, reached, counts: true };
+        let member = |reached| MemberResult {
+            member: "margin".into(),
+            steps: 1,
+            value: 0.0,
+            reached,
+            counts: true,
+            idle: false,
+        };
         let broken = |members| is_broken(&Outcome { members, ..Outcome::default() });
         assert!(broken(Some(vec![])) && broken(Some(vec![member(false), member(true)])));
         assert!(!broken(Some(vec![member(false)])) && !broken(None));

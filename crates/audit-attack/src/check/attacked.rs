@@ -2,9 +2,11 @@
 
 use crate::ball::whole_levels;
 use crate::{BALLS, Ball, LAST, Objective};
+use audit_report::facts::members;
 use audit_report::judge::mean::Mean;
 use audit_report::judge::score::Basis;
 use audit_report::judge::strong;
+use audit_report::judge::survivors::attacked;
 use audit_report::record::{
     Found, GateCheck, GateCheckKind, HalfPrecision, Outcome, Report, Severity, Warning, reason,
 };
@@ -15,6 +17,9 @@ const LATE: f64 = 0.05;
 /// Fewest trials from which the direction of an attack is judged, and fewest queries from which two attacks
 /// are compared. Two may agree by chance and then have no variance.
 pub(super) const ENOUGH: usize = 8;
+/// Share of an attack's trials from which it has to move the embedding: the check at load refuses a gradient
+/// that is zero on as many images.
+const IDLE: f64 = 0.25;
 /// Success, in per cent, from which an attack has reached its goal.
 const ARRIVED: f64 = 98.0;
 
@@ -98,6 +103,7 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         return no_attack();
     }
     let (mut backwards, mut still, mut partly) = (Vec::new(), Vec::new(), Vec::new());
+    let mut mostly_idle = false;
     let (mut judged, mut few) = (false, Vec::new());
     for (code, (objective, outcomes)) in by_attack(all) {
         let moved: Vec<f64> = outcomes
@@ -122,7 +128,14 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             still.push(code);
         } else if idle > 0 {
             partly.push(format!("{idle} of {} trials of {code}", outcomes.len()));
+            mostly_idle |= judgeable.len() >= ENOUGH && idle as f64 >= IDLE * judgeable.len() as f64;
         }
+    }
+    if backwards.is_empty()
+        && still.is_empty()
+        && let Some(text) = idle_search(all)
+    {
+        return Found::error(text);
     }
     match (&backwards[..], &still[..]) {
         ([], []) if partly.is_empty() => {
@@ -136,6 +149,10 @@ pub(super) fn direction(all: &Outcomes) -> Found {
                 ),
             }
         }
+        ([], []) if mostly_idle => Found::error(format!(
+            "in {} the embedding did not move: the gradient is zero there. They count as resisted, so that scores are too high",
+            partly.join(", ")
+        )),
         ([], []) => {
             let text = format!(
                 "in {} the embedding did not move: the gradient at the first image is zero, for example because the target is a copy of the image. They count as resisted; `ars-strict` and `ers-strict` also start from other images",
@@ -148,6 +165,26 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             Found::error(format!("{} moved the measure away from the goal", backwards.join(", ")))
         }
     }
+}
+
+/// In words, that the strong search along the exact gradient stayed at the clean image, on a share of
+/// [`IDLE`] of the queries or more. ES ends at its last image, and so stays there only if the gradient is
+/// zero.
+fn idle_search(all: &Outcomes) -> Option<String> {
+    let exact = [members::SHIFT.name, members::MARGIN.name];
+    let idle = |o: &Outcome| -> Option<bool> {
+        let mut own = o.members.iter().flatten().filter(|m| exact.contains(&m.member.as_str())).peekable();
+        own.peek().is_some().then(|| own.all(|m| m.idle))
+    };
+    let found: Vec<bool> = attacked(all.outcomes).filter_map(idle).collect();
+    let (of, count) = (found.len(), found.iter().filter(|idle| **idle).count());
+    let many = of >= ENOUGH && count as f64 >= IDLE * of as f64 && !all.estimated;
+    many.then(|| {
+        format!(
+            "on {count} of {of} queries the strong search along the exact gradient did not move the image: the gradient is zero there. \
+             Only searches without this gradient attack such a model"
+        )
+    })
 }
 
 pub(super) fn masked(all: &Outcomes) -> Found {
@@ -270,6 +307,7 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use audit_report::record::{Measures, MemberResult};
 
     /// A trial of QA+ that reached half of its goal, as in a report.
     fn outcome(linf: f32, loss_best: f64) -> Outcome {
@@ -279,6 +317,86 @@ mod tests {
                 "linf": {linf}, "before": {{"rank": 50.0}}, "after": {{"rank": 25.0}}}}"#
         );
         serde_json::from_str(&text).unwrap()
+    }
+
+    /// Trials of QA+ of which the first `idle` moved no embedding.
+    fn moved(of: usize, idle: usize) -> Vec<Outcome> {
+        (0..of).map(|i| Outcome { shift: if i < idle { 0.0 } else { 0.1 }, ..outcome(0.0, 0.5) }).collect()
+    }
+
+    /// The gradient may be zero on a few images. On a quarter of at least 8 the attack is none.
+    #[test]
+    fn an_attack_that_moves_nothing_on_many_images_is_an_error() {
+        let basis = Basis {
+            ranked: 101,
+            form: audit_report::record::Form::Published,
+            metric: audit_report::record::Metric::NormalizedEuclidean,
+            foreign: None,
+        };
+        let level = |of: usize, idle: usize| {
+            let outcomes = moved(of, idle);
+            let all = Outcomes {
+                outcomes: &outcomes,
+                ball: &BALLS[0],
+                eps: 8.0 / 255.0,
+                gradient_free: false,
+                steps: 32,
+                basis,
+                half: None,
+                softened: &[],
+                estimated: false,
+            };
+            direction(&all).severity()
+        };
+        assert_eq!(level(40, 0), Severity::Ok);
+        assert_eq!([(40, 9), (7, 6)].map(|(of, idle)| level(of, idle)), [Severity::Warning; 2]);
+        assert_eq!([(40, 10), (40, 39), (8, 2)].map(|(of, idle)| level(of, idle)), [Severity::Error; 3]);
+    }
+
+    /// A report of R1 on 40 queries: along the exact gradient, `idle` of them stay at the clean image.
+    #[test]
+    fn a_strong_search_that_finds_nothing_along_the_gradient_is_an_error() {
+        let level = |idle: usize| {
+            let member = |i: usize, name: &str| MemberResult {
+                member: name.into(),
+                steps: 30,
+                value: 100.0,
+                reached: false,
+                counts: false,
+                idle: i < idle,
+            };
+            let of_query = |i: usize| Outcome {
+                attack: "R1".into(),
+                query: format!("q{i}"),
+                shift: 0.1,
+                before: Measures { hit: Some(true), ..Measures::default() },
+                after: Measures { hit: Some(true), ..Measures::default() },
+                members: Some(vec![member(i, "margin"), member(i, "es"), member(40, "square")]),
+                ..Outcome::default()
+            };
+            let outcomes: Vec<Outcome> = (0..40).map(of_query).collect();
+            let basis = Basis {
+                ranked: 101,
+                form: audit_report::record::Form::Corrected,
+                metric: audit_report::record::Metric::NormalizedEuclidean,
+                foreign: None,
+            };
+            let all = Outcomes {
+                outcomes: &outcomes,
+                ball: &BALLS[0],
+                eps: 8.0 / 255.0,
+                gradient_free: false,
+                steps: 32,
+                basis,
+                half: None,
+                softened: &[],
+                estimated: false,
+            };
+            direction(&all)
+        };
+        let Found::Failed(Severity::Error, text) = level(10) else { panic!() };
+        assert!(text.contains("on 10 of 40 queries"), "{text}");
+        assert!(level(9).severity() < Severity::Error);
     }
 
     /// No audit leaves the bounds, so the test constructs these faults.

@@ -353,7 +353,7 @@ fn gradients(
     let cotangent = ArrayView2::from_shape((batch, dim), &cotangent)
         .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
     let mut near = |images: &[f32], by: f32| -> Vec<f32> {
-        images.iter().map(|x| x + by * random.sign_unit()).collect()
+        images.iter().map(|x| reflected(x + by * random.sign_unit())).collect()
     };
     // In flat areas of real images every max-pool window has a tie, where the derivative does not exist.
     // Noise breaks the ties.
@@ -378,6 +378,12 @@ fn gradients(
         false => None,
     };
     Ok(Gradients { finite, zero, dead: 100.0 * dead, steady, errors })
+}
+
+/// A value of a pixel that is slightly outside of [0, 1], mirrored at the limit. No attacked image has values
+/// outside, so that a model could have another gradient there.
+fn reflected(v: f32) -> f32 {
+    if v > 1.0 { 2.0 - v } else { v.abs() }
 }
 
 /// The nodes of one kind of note, up to eight by name.

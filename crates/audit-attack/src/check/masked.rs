@@ -9,9 +9,34 @@ use audit_report::judge::survivors::attacked;
 use audit_report::record::{Found, Outcome};
 use onnx_grad::operators;
 
+/// Whether gradients are masked at ε, see [`masked_at_eps`], or only within smaller changes.
+pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
+    let found = masked_at_eps(outcomes, softened);
+    if matches!(found, Found::Failed(..)) {
+        return found;
+    }
+    masked_below(outcomes).unwrap_or(found)
+}
+
+/// The finding that the searches for the smallest change passed by others of half the size, beyond chance and
+/// on a tenth of the correct queries or more; see [`ladder::DOUBTS`].
+fn masked_below(outcomes: &[Outcome]) -> Option<Found> {
+    let right = attacked(outcomes).filter(|o| o.before.hit == Some(true));
+    let passed_by: Vec<bool> = right.map(|o| o.enough.is_some_and(|enough| enough.passed_by)).collect();
+    let (of, count) = (passed_by.len(), passed_by.iter().filter(|passed| **passed).count());
+    let matters = count as f64 >= MATERIAL * of as f64 && beyond_chance(count, 0);
+    matters.then(|| {
+        Found::error(format!(
+            "of {of} correct queries, a few images of whole grey levels made {count} wrong within half of the smallest change that the \
+             searches along gradients had found. The gradient is masked within small changes, or the model behaves differently on \
+             images that no file holds: a still smaller change than reported may be enough"
+        ))
+    })
+}
+
 /// Whether a softened or gradient-free member broke more queries than the exact gradient did in the same
 /// tier, on the same queries, beyond chance. `softened` are the nodes that softened backward passes change.
-pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
+fn masked_at_eps(outcomes: &[Outcome], softened: &[String]) -> Found {
     if attacked(outcomes).next().is_none() {
         return no_strong_search();
     }
@@ -189,7 +214,7 @@ fn exact(member: &Member) -> bool {
 mod tests {
     use super::*;
     use crate::ensemble::routes;
-    use audit_report::record::{Severity, State};
+    use audit_report::record::{Enough, Severity, State};
 
     /// A trial on query `i`: correct without an attack, and `hit` under attack. `members` ran on it; each
     /// says whether it made the query wrong.
@@ -201,6 +226,7 @@ mod tests {
             value: f64::from(!reached),
             reached,
             counts: reached,
+            idle: false,
         };
         Outcome {
             attack: attack.into(),
@@ -234,6 +260,25 @@ mod tests {
         assert_eq!(soft(9, 1), Severity::Info);
         assert_eq!(soft(0, 20), Severity::Ok);
         assert_eq!(soft(20, 20), Severity::Ok);
+    }
+
+    /// All queries are broken at once at ε. By hand: 7 to 0 is the least that is beyond chance, and a tenth
+    /// of 80 queries are 8.
+    #[test]
+    fn a_gradient_that_is_masked_within_small_changes_alone_is_told() {
+        let found = |of: usize, count: usize| {
+            let all: Vec<Outcome> = (0..of)
+                .map(|i| {
+                    let enough = Enough { size: Some(0.1), passed_by: i < count, ..Enough::default() };
+                    let broken = trial("R1", i, false, Some(&[("margin", true)]));
+                    Outcome { enough: Some(enough), ..broken }
+                })
+                .collect();
+            masked(&all, &[])
+        };
+        let Found::Failed(Severity::Error, text) = found(40, 7) else { panic!() };
+        assert!(text.contains("of 40 correct queries") && text.contains("made 7 wrong"), "{text}");
+        assert_eq!([(40, 6), (80, 7)].map(|(of, count)| found(of, count).state()), [State::Passed; 2]);
     }
 
     /// Random search in a tier of its own has no control. Of 50 queries, all members along the exact gradient

@@ -314,7 +314,7 @@ impl<'s> Chunk<'s> {
             self.states[i].enough = ladder.map(|_| Enough {
                 size: Some(0.0),
                 as_file: plan.ball.is_box.then_some(0.0),
-                steps: 0,
+                ..Enough::default()
             });
             self.states[i].best = Some((Key(100.0, 0.0, std::cmp::Reverse(0)), outcome, evidence));
             if watch(Event::Broken(self.places[i])).is_break() || self.report(i, watch).is_break() {

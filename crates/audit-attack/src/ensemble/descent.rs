@@ -3,7 +3,7 @@
 
 use super::chunk::Chunk;
 use super::ladder::{
-    self, AGAIN, BEST, CLASSES, FILE, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
+    self, AGAIN, BEST, CLASSES, DOUBTS, FILE, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
 };
 use super::run::WorkerSource;
 use super::runs::{Aimed, MemberRuns};
@@ -105,8 +105,11 @@ impl Descent<'_, '_, '_> {
         let levels = levels(plan);
         let rounds = |trials: usize| ROUNDS * most(&AGAIN, trials);
         let files = levels.len() * most(&FILE, broken.len());
-        let after_halved =
+        let after_doubts =
             |trials: usize| most(&CLASSES, trials) + most(&BEST, trials) + 2 * rounds(trials) + files;
+        let doubts =
+            |trials: usize| levels.len() * DOUBTS.map(|member| most(member, trials)).iter().sum::<usize>();
+        let after_halved = |trials: usize| doubts(trials) + after_doubts(trials);
         let halved = (rungs.len() - 1) * most(&HALVED, blind.len());
         self.left = most(&SMALLEST, broken.len())
             + most(&SOFTENED, elsewhere.len())
@@ -129,6 +132,10 @@ impl Descent<'_, '_, '_> {
         if !worth.is_empty() && watch(Event::Further(ahead)).is_break() {
             return Ok(None);
         }
+        if self.doubt(&levels, &worth, watch)?.is_none() {
+            return Ok(None);
+        }
+        self.left = after_doubts(worth.len());
         for (first, later) in [(&CLASSES, most(&BEST, worth.len()) + rounds(worth.len())), (&BEST, 0)] {
             if self.repeat(first, &worth, watch)?.is_none() {
                 return Ok(None);
@@ -163,6 +170,33 @@ impl Descent<'_, '_, '_> {
                 return Ok(None);
             }
             blind.retain(|&i| self.chunk.smallest(i) <= eps);
+        }
+        Ok(Some(()))
+    }
+
+    /// Runs [`DOUBTS`] within half of each ε*, at one of the `levels` after the other, on the trials that
+    /// they break there. `None` if `watch` ended it.
+    fn doubt(&mut self, levels: &[f32], trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
+        let plan = self.chunk.all.plan;
+        let before: Vec<f32> = trials.iter().map(|&i| self.chunk.smallest(i)).collect();
+        let mut open = trials.to_vec();
+        for &eps in levels.iter().rev() {
+            let rounding = plan.ball.rounding(eps);
+            let mut standing: Vec<usize> =
+                open.iter().copied().filter(|&i| 2.0 * eps <= self.chunk.smallest(i) + rounding).collect();
+            for member in DOUBTS {
+                if self.run_member(member, &plan.within(eps), &standing, watch)?.is_none() {
+                    return Ok(None);
+                }
+                standing.retain(|&i| self.chunk.smallest(i) > eps + rounding);
+            }
+            open.retain(|i| !standing.contains(i));
+        }
+        for (&i, before) in trials.iter().zip(before) {
+            let smaller = self.chunk.smallest(i) < before;
+            if let Some(enough) = &mut self.chunk.states[i].enough {
+                enough.passed_by = smaller;
+            }
         }
         Ok(Some(()))
     }

@@ -5,7 +5,7 @@ use super::{Aims, Ensemble, From, Member};
 use crate::ball::Ball;
 use crate::objective::r1;
 use crate::passes::Room;
-use crate::search::{FMN, GREY_LEVELS, RANDOM};
+use crate::search::{FMN, GREY_LEVELS, RANDOM, RANDOM_8_BIT};
 use audit_gallery::data::GREY_LEVEL;
 use audit_model::Route;
 use audit_report::facts::members::MemberFacts;
@@ -75,6 +75,33 @@ pub const HALVED: Member = Member {
     at_once: r1::AT_ONCE,
     ..SMALLEST
 };
+/// A few images of whole grey levels, in balls of at most half the radius, for every query: the searches
+/// above pass by these if the gradient is masked within small changes alone, or if the model recognises
+/// images that no file holds. One search goes along a gradient, and one along none.
+pub const DOUBTS: [&Member; 2] = [
+    &Member {
+        facts: &MemberFacts::by_gradient(
+            "whole grey levels, halved",
+            "images of whole grey levels in balls of half the radius, from the clean image",
+        ),
+        route: Route::Softened,
+        or: Some(Route::Exact),
+        from: From::Clean,
+        ..FILE
+    },
+    &Member {
+        facts: &MemberFacts::by_values(
+            "square, whole grey levels",
+            "random search (Square) by whole grey levels in balls of half the radius, from random stripes",
+        ),
+        search: &RANDOM_8_BIT,
+        // Of 37 queries of plain.onnx, whose ε50 is 3/255, 30 images break 10 at 19/255, 60 break 21, and 120
+        // break 30. Of 32 queries of hardened.onnx, whose ε50 is 37/255, 60 break none there.
+        steps: 60,
+        from: From::Clean,
+        ..HALVED
+    },
+];
 /// Turns what was found into images of whole grey levels.
 pub const FILE: Member = Member {
     facts: &MemberFacts::by_gradient("whole grey levels", "what was found, in whole grey levels"),
@@ -103,9 +130,11 @@ pub fn usual() -> usize {
 }
 
 /// Forward passes of all workers that the searches for trials that withstand a small change usually take: the
-/// first round of [`AGAIN`] gains too little for another one.
+/// first round of [`AGAIN`] gains too little for another one, and [`DOUBTS`] find nothing.
 pub fn further(trials: usize, room: Room) -> usize {
-    [&CLASSES, &AGAIN, &BEST, &AGAIN].map(|member| member.passes(1, trials, room)).iter().sum()
+    let [levels, random] = DOUBTS;
+    let all = [levels, random, &CLASSES, &AGAIN, &BEST, &AGAIN];
+    all.map(|member| member.passes(1, trials, room)).iter().sum()
 }
 
 /// Image steps for a query for which a small change is enough: a few until it is wrong, and the search for
@@ -151,4 +180,5 @@ fn all(rungs: usize) -> impl Iterator<Item = (&'static Member, usize)> {
         (&FILE, rungs),
     ]
     .into_iter()
+    .chain(DOUBTS.map(|member| (member, rungs)))
 }

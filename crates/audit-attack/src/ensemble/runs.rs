@@ -4,12 +4,13 @@
 use super::chunk::{Chunk, Key};
 use super::members::has_thresholds;
 use super::run::{Others, Strong, WorkerSource};
-use crate::ball::Bound;
+use crate::ball::{Bound, whole_levels};
 use crate::draw::Draw;
 use crate::objective::r1;
 use crate::passes::Passes;
 use crate::plan::Plan;
 use crate::runner::{Event, Evidence, Task, Variation, Watch, load, start};
+use crate::search::{GREY_LEVELS, RANDOM_8_BIT};
 use crate::trial::{Aims, From, Member, Objective, Trial};
 use audit_base::Result;
 use audit_gallery::data::resized;
@@ -70,13 +71,17 @@ impl Results {
 /// The plan of a member's runs in the ball of `plan`.
 fn plan_of(member: &Member, plan: &Plan, effort: usize) -> Plan {
     let steps = member.steps_at(effort);
+    // A protocol's 0.03137 stands for 8 grey levels. Images of whole levels reach the eighth, which lies
+    // beyond.
+    let by_levels = [&GREY_LEVELS, &RANDOM_8_BIT].contains(&member.search) && plan.ball.is_box;
+    let eps = if by_levels { whole_levels(plan.eps) } else { plan.eps };
     let alpha = match member.alpha {
         Some(share) => share * plan.eps,
         None if plan.ball.is_box && plan.mask.is_none() => plan.alpha,
         // No protocol has a step size for these bounds, and the suite's is for its own search and steps.
         None => (2.5 * plan.eps / steps.max(1) as f32).min(plan.eps),
     };
-    Plan { search: member.search, steps, restarts: 0, alpha, ..plan.clone() }
+    Plan { search: member.search, steps, restarts: 0, eps, alpha, ..plan.clone() }
 }
 
 /// The stream of random choices of a member's run. It depends on these two, and on no other trial.
@@ -287,6 +292,7 @@ impl Chunk<'_> {
                     value,
                     reached: false,
                     counts: false,
+                    idle: true,
                 });
                 if matches!(member.aims, Aims::Nearest(_)) {
                     state.classes.clear();
@@ -299,6 +305,7 @@ impl Chunk<'_> {
                 result.value = value;
             }
             result.reached |= success >= 100.0;
+            result.idle &= outcome.linf == 0.0;
             state.reached |= success >= 100.0;
             if let (Aims::Nearest(_), Some(class)) = (member.aims, class) {
                 state.classes.push((outcome.loss_last, class));
@@ -321,6 +328,21 @@ mod tests {
     use crate::BALLS;
     use audit_report::record::Metric;
     use ndarray::array;
+
+    /// The published ε of large images. The stripes of a search by whole levels lay outside of it, which
+    /// ended the audit if they were the best image.
+    #[test]
+    fn searches_by_whole_levels_reach_the_eighth_of_the_published_eps() {
+        let plan = Plan { eps: 0.03137, ..crate::plan::tests::plan() };
+        let all: Vec<&Member> = r1::RECALL.iter().flat_map(|tier| tier.iter()).collect();
+        for (search, eps) in [(&RANDOM_8_BIT, 8.0 / 255.0), (&crate::search::RANDOM, 0.03137)] {
+            let member = all.iter().find(|member| member.search == search).unwrap();
+            assert_eq!(plan_of(member, &plan, 1).eps, eps);
+        }
+        let in_l2 = Plan { ball: &BALLS[1], ..plan };
+        let stripes = all.iter().find(|member| member.search == &RANDOM_8_BIT).unwrap();
+        assert_eq!(plan_of(stripes, &in_l2, 1).eps, 0.03137);
+    }
 
     /// By hand: images are black, grey and white, and pixels may change by a quarter.
     #[test]

@@ -3,7 +3,7 @@
 
 use super::{Form, Loss, Objective, Reach, Trial, es, ltm, nearest_of, usual};
 use crate::ensemble::members::{HINGE, LOST, SOFT, SQUARE};
-use crate::search::{COSINE, MOMENTUM, PGD, RANDOM_8_BIT};
+use crate::search::{COSINE, GREY_LEVELS, MOMENTUM, PGD, RANDOM_8_BIT};
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member};
 use audit_gallery::space::Gallery;
@@ -70,6 +70,10 @@ const PROBE: Member = Member {
 };
 const CLASSES: Member = Member { facts: &members::CLASSES, aims: Aims::Best(3), steps: 100, ..PROBE };
 
+/// Images that a file of 8 bits can hold, as those of [`FRESH`].
+const LEVELS: Member =
+    Member { facts: &members::LEVELS, aims: Aims::Best(2), search: &GREY_LEVELS, steps: 40, ..CLASSES };
+
 /// If a search stops just short of the goal, small steps in another direction reach it.
 const SMALL_STEPS: Member = Member {
     facts: &members::SMALL_STEPS,
@@ -133,6 +137,7 @@ pub const RECALL: Ensemble = &[
     &[
         Member { facts: &members::LONGER, steps: 1500, until: LOST, at_once: AT_ONCE, ..SQUARE },
         Member { steps: 2000, until: LOST, at_once: AT_ONCE, ..FRESH },
+        LEVELS,
     ],
     &[Member { facts: &members::CLOSING, steps: 4000, ..CLOSING }],
     &[Member { facts: &members::STILL_CLOSING, steps: 6000, ..CLOSING }],

@@ -84,7 +84,7 @@ impl Task<'_> {
         check_loss(loss, gallery, trial)?;
         let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
         let size = (plan.ball.size)(x, &run.clean);
-        // In file space a protocol's 0.03137 stands for 8 grey levels.
+        // For files, and for models of whole grey levels, a protocol's 0.03137 stands for 8 of them.
         let most = plan.bound(&run.clean, &run.free).eps.max(plan.eps);
         // In this form the condition is false for NaN too.
         let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= most + plan.ball.rounding(plan.eps);

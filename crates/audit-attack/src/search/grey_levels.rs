@@ -1,5 +1,6 @@
 //! PGD with momentum whose images have whole grey levels, n/255, as a file of 8 bits a channel holds them.
-//! Steps add up unrounded; losses and gradients are those of the rounded image.
+//! Steps add up unrounded; losses and gradients are those of the rounded image. In a ball that is no box,
+//! rounding could lead outside: images stay unrounded there.
 
 use super::momentum::{DECAY, MomentumSum};
 use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking, usual};
@@ -9,7 +10,9 @@ use audit_report::facts::schedules;
 pub const GREY_LEVELS: Search = usual(&schedules::GREY_LEVELS, |setting, _| {
     let Setting { steps, start, ref bound, .. } = *setting;
     let mut first = start.to_vec();
-    round(&mut first, bound);
+    if bound.ball.is_box {
+        round(&mut first, bound);
+    }
     let (sum, best) = (MomentumSum::new(start.len(), DECAY), Best::new(&first));
     Box::new(GreyLevels { steps, step: 0, exact: start.to_vec(), sum, best, first: Some(first) })
 });
@@ -81,7 +84,9 @@ impl Walk for GreyLevels {
         let alpha = shrinking(bound.eps, self.step, self.steps).max(0.5 / 255.0);
         bound.descend(&mut self.exact, &self.sum.values, alpha);
         x.copy_from_slice(&self.exact);
-        round(x, bound);
+        if bound.ball.is_box {
+            round(x, bound);
+        }
         self.step += 1;
     }
 

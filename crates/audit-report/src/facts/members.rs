@@ -54,6 +54,7 @@ members! {
     CLASSES_RANDOM = by_gradient "best classes, random starts", "the same from random images of the ball";
     SMALL_STEPS = by_gradient "small steps", "small steps with momentum, from the best image so far";
     STRIPES = by_values "square, from stripes", "random search without gradients (Square), from random stripes, by whole grey levels";
+    LEVELS = by_gradient "best classes, whole levels", "with momentum by whole grey levels towards the classes that came nearest, from the clean image";
     LONGER = by_values "square, longer", SQUARE.about;
     CLOSING = by_values "square, closing in", "the same, on queries whose margin the tier before has cut by a quarter";
     STILL_CLOSING = by_values "square, still closing in", "the same, on queries whose margin the tier before has cut by a quarter";
@@ -101,6 +102,7 @@ pub const RECALL: &[MemberFacts] = &[
     SMALL_STEPS,
     LONGER,
     STRIPES,
+    LEVELS,
     CLOSING,
     STILL_CLOSING,
 ];

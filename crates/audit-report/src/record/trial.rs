@@ -210,6 +210,10 @@ pub struct Enough {
     pub as_file: Option<f32>,
     /// Image steps of the searches for them, which the trial's `steps` count too.
     pub steps: usize,
+    /// Whether a few images of whole grey levels, tried within half of the smallest perturbation that the
+    /// searches before had found, made the query wrong. Those searches passed by them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub passed_by: bool,
 }
 
 /// Result of a member of an ensemble on a trial.
@@ -227,6 +231,9 @@ pub struct MemberResult {
     /// Whether its result is the trial's outcome.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counts: bool,
+    /// Whether all its runs ended at the clean image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub idle: bool,
 }
 
 /// A query that an attack cannot be run on.
