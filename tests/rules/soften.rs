@@ -736,7 +736,7 @@ fn product_quantisers() -> Vec<(&'static str, Chosen)> {
                     of_parts("numbers").to_vec(),
                 ]
                 .concat(),
-                &[minus_2.clone()],
+                std::slice::from_ref(&minus_2),
             ),
         ),
         (

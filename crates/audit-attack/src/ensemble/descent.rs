@@ -3,7 +3,8 @@
 
 use super::chunk::Chunk;
 use super::ladder::{
-    self, AGAIN, BEST, CLASSES, DOUBTS, FILE, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED, further,
+    self, AGAIN, BEST, CLASSES, DOUBTS, FILE, FROM_FAR, GAIN, HALVED, ROUNDS, SECOND, SMALLEST, SOFTENED,
+    further,
 };
 use super::run::WorkerSource;
 use super::runs::{Aimed, MemberRuns};
@@ -136,6 +137,13 @@ impl Descent<'_, '_, '_> {
             return Ok(None);
         }
         self.left = after_doubts(worth.len());
+        if !plan.ball.is_box {
+            let mut more = worth.clone();
+            for _ in 0..ROUNDS {
+                let Some(gained) = self.run_member(&FROM_FAR, plan, &more, watch)? else { return Ok(None) };
+                more = gained;
+            }
+        }
         for (first, later) in [(&CLASSES, most(&BEST, worth.len()) + rounds(worth.len())), (&BEST, 0)] {
             if self.repeat(first, &worth, watch)?.is_none() {
                 return Ok(None);

@@ -5,7 +5,7 @@ use super::{Aims, Ensemble, From, Member};
 use crate::ball::Ball;
 use crate::objective::r1;
 use crate::passes::Room;
-use crate::search::{FMN, GREY_LEVELS, RANDOM, RANDOM_8_BIT};
+use crate::search::{FMN, GREY_LEVELS, RANDOM, RANDOM_8_BIT, SMALLER_EPS};
 use audit_gallery::data::GREY_LEVEL;
 use audit_model::Route;
 use audit_report::facts::members::MemberFacts;
@@ -64,6 +64,20 @@ pub const BEST: Member = Member {
     or: Some(Route::Exact),
     steps: 60,
     ..SMALLEST
+};
+/// From far away into a ball that is smaller than the smallest perturbation so far, towards each of the nearest
+/// classes. Only in balls that are no boxes.
+pub const FROM_FAR: Member = Member {
+    facts: &MemberFacts::by_gradient(
+        "multi-ε, smaller",
+        "momentum in a ball that shrinks below the smallest so far",
+    ),
+    aims: Aims::Nearest(5),
+    search: &SMALLER_EPS,
+    alpha: Some(0.5),
+    from: From::Best,
+    steps: 40,
+    ..SECOND
 };
 /// Without gradients, in balls of half the radius, for queries that only such a search broke.
 pub const HALVED: Member = Member {

@@ -3,7 +3,7 @@
 
 use super::{Form, Loss, Objective, Reach, Trial, es, ltm, nearest_of, usual};
 use crate::ensemble::members::{HINGE, LOST, SOFT, SQUARE};
-use crate::search::{COSINE, GREY_LEVELS, MOMENTUM, PGD, RANDOM_8_BIT};
+use crate::search::{COSINE, GREY_LEVELS, MOMENTUM, MULTI_EPS, PGD, RANDOM_8_BIT};
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member};
 use audit_gallery::space::Gallery;
@@ -62,7 +62,7 @@ const PROBE: Member = Member {
     facts: &members::PROBE,
     loss: margin,
     aims: Aims::Nearest(12),
-    search: &MOMENTUM,
+    search: &MULTI_EPS,
     alpha: Some(0.5),
     steps: 20,
     until: LOST,

@@ -124,7 +124,12 @@ impl<'a> Worker<'_, 'a, '_> {
             if let Some(how) = how {
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
                 let flat = plan.search.needs_gradient && slots.moving(slot, 0).1.iter().all(|g| *g == 0.0);
-                run.stuck |= how.enough.is_some_and(|enough| latest < enough) || flat;
+                // A search may come from outside its ball.
+                let most = plan.eps + plan.ball.rounding(plan.eps);
+                let within = |x: &[f32]| (plan.ball.size)(x, &run.clean) <= most;
+                let enough =
+                    how.enough.is_some_and(|enough| latest < enough) && within(slots.moving(slot, 0).0);
+                run.stuck |= enough || flat;
                 if run.stuck {
                     // The image stays the one of the latest loss.
                     steps += left;

@@ -16,7 +16,7 @@ pub const MOMENTUM: Search = usual(&schedules::MOMENTUM, |setting, _| {
 pub(super) const DECAY: f32 = 0.75;
 /// The last steps have this share of α: 0.13 grey levels if α is 6. Shorter steps no longer change which
 /// image is nearest.
-const SMALLEST: f32 = 1.0 / 46.0;
+pub(super) const SMALLEST: f32 = 1.0 / 46.0;
 
 /// The sum of the gradients so far, each divided by its mean magnitude, with weights that fall with their
 /// age.

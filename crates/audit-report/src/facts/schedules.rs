@@ -121,6 +121,13 @@ pub const CW: Schedule = Schedule {
 
 pub const FMN: Schedule = Schedule { name: "fmn", words: |steps, _| format!("FMN, {steps} steps"), ..APGD };
 
+/// No schedule of suites: members of the strong search take it.
+pub const MULTI_EPS: Schedule = Schedule {
+    name: "momentum, multi-ε",
+    words: |steps, _| format!("{steps} steps with momentum in a ball that shrinks to ε"),
+    ..APGD
+};
+
 pub const GREY_LEVELS: Schedule = Schedule {
     name: "momentum, 8 bits",
     words: |steps, _| format!("{steps} steps with momentum, rounded to grey levels"),
