@@ -256,6 +256,14 @@ fn clips() -> Vec<Soft> {
     ]
 }
 
+/// A wave that gets lower beyond half a wavelength. No point is far out, where differences take in many waves.
+fn wave(op: &'static str, own: fn(f64) -> f64) -> Soft {
+    let points = vec![-40.0, -7.1, -3.3, -1.5, -0.06, 0.0, 0.85, 3.0, 5.2, 12.5, 31.0];
+    let case = Case::new(Node::new(op, &["x"], "y")).input("x", &[points.len() as i64], points);
+    let lower = move |x: f64| own(x) / (x.abs() / std::f64::consts::PI).max(1.0);
+    Soft { op, case, softened: elementwise(lower), straight: elementwise(lower) }
+}
+
 fn all() -> Vec<Soft> {
     let leaking = |op, own: fn(f64) -> f64| Soft {
         op,
@@ -293,6 +301,8 @@ fn all() -> Vec<Soft> {
         one("Tanh", |x| with_root(x, TANH_UNTIL, f64::tanh), |x| x),
         leaking("Shrink", |x| if x.abs() > 0.5 { x } else { 0.0 }),
         leaking("ThresholdedRelu", |x| if x > 1.0 { x } else { 0.0 }),
+        wave("Cos", f64::cos),
+        wave("Sin", f64::sin),
         comparison("Greater", 1.0),
         comparison("GreaterOrEqual", 1.0),
         comparison("Less", -1.0),

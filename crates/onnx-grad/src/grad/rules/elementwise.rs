@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("Cast", cast).leaning(cast),
     exact("Celu", celu).leaning(|cx| soften::bent(cx, celu)),
     exact("Clip", clip).softer(|cx| soften::clip(cx, clip), |cx| soften::clip_line(cx, clip)),
-    exact("Cos", |cx| times(cx, &cx.neg(&cx.op("Sin", &[&cx.x(0)])))),
+    exact("Cos", |cx| times(cx, &cx.neg(&cx.op("Sin", &[&cx.x(0)])))).leaning(soften::cosine),
     exact("Cosh", |cx| times(cx, &cx.op("Sinh", &[&cx.x(0)]))),
     broadcasting("Div", div),
     exact("Elu", elu).leaning(|cx| soften::bent(cx, elu)),
@@ -45,7 +45,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("Shrink", shrink).leaning(|cx| soften::with_leak(cx, shrink)),
     exact("Sigmoid", |cx| times(cx, &cx.mul(&cx.y(0), &cx.sub(&cx.scalar(1.0), &cx.y(0)))))
         .softer(soften::sigmoid, pass_through),
-    exact("Sin", |cx| times(cx, &cx.op("Cos", &[&cx.x(0)]))),
+    exact("Sin", |cx| times(cx, &cx.op("Cos", &[&cx.x(0)]))).leaning(soften::sine),
     exact("Sinh", |cx| times(cx, &cx.op("Cosh", &[&cx.x(0)]))),
     exact("Softplus", softplus).leaning(|cx| soften::bent(cx, softplus)),
     exact("Softsign", softsign).softer(soften::softsign, pass_through),
