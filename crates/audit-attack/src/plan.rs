@@ -188,7 +188,7 @@ impl Plan {
             Some(effort) => {
                 let descent = self
                     .ladder_of(objective)
-                    .map_or(0, |_| ladder::passes(self.rungs().len(), queries, room));
+                    .map_or(0, |_| ladder::passes(self.ball, self.rungs().len(), queries, room));
                 members::passes(objective.members, effort, queries, room)
                     + members::passes(self.further(), effort, queries, room)
                     + descent
@@ -252,7 +252,7 @@ impl Plan {
 
     /// Upper bound on the image steps of an attack on one query.
     pub fn most_work(&self, objective: &Objective) -> usize {
-        let descent = self.ladder_of(objective).map_or(0, |_| ladder::cost(self.rungs().len()));
+        let descent = self.ladder_of(objective).map_or(0, |_| ladder::cost(self.ball, self.rungs().len()));
         let members =
             |effort| members::cost(objective.members, effort) + members::cost(self.further(), effort);
         let in_files = self.most_work_in_files(objective);

@@ -111,7 +111,7 @@ impl<'s> Chunk<'s> {
         let whole = self.all.plan.most_work(objective);
         let attacked = self.states.len() - self.reported;
         let most_descent = ladder.map_or(0, |_| {
-            ladder::passes(self.all.plan.rungs().len(), attacked, self.room)
+            ladder::passes(self.all.plan.ball, self.all.plan.rungs().len(), attacked, self.room)
                 + self.most_passes_in_files(objective, attacked)
         });
         let mut before = 0;
@@ -189,7 +189,7 @@ impl<'s> Chunk<'s> {
         let Some(plan) = self.all.plan.in_files(objective) else { return 0 };
         let usual = plan.usual_passes(objective, withstand, self.room);
         let others = trials.saturating_sub(withstand);
-        self.all.in_files(usual + ladder::usual_passes(Space::File, others, 0, self.room))
+        self.all.in_files(usual + ladder::usual_passes(plan.ball, Space::File, [others, 0], self.room))
     }
 
     /// Searches for ε* in the photographs of the trials whose goal is reached at the model's input. `whole`
@@ -288,11 +288,11 @@ impl<'s> Chunk<'s> {
             of: attacked,
             usual: usual_passes(members, effort, trials, self.room)
                 + further
-                + ladder::further(trials, self.room)
+                + ladder::further(plan.ball, trials, self.room)
                 + self.usual_passes_in_files(objective, attacked, trials),
             most: passes(members, effort, trials, self.room)
                 + further
-                + ladder::passes(plan.rungs().len(), trials, self.room)
+                + ladder::passes(plan.ball, plan.rungs().len(), trials, self.room)
                 + self.most_passes_in_files(objective, attacked),
         }))
     }

@@ -101,21 +101,24 @@ impl Descent<'_, '_, '_> {
             broken.iter().copied().filter(|&i| chunk.best_member(i).is_some_and(wanted)).collect()
         };
         let elsewhere = of(self.chunk, &|member| member.route != Route::Exact);
-        let blind = of(self.chunk, &|member| member.gradient_free);
+        let mut blind = of(self.chunk, &|member| member.gradient_free);
         let rungs = plan.rungs();
         let levels = levels(plan);
         let rounds = |trials: usize| ROUNDS * most(&AGAIN, trials);
         let files = levels.len() * most(&FILE, broken.len());
-        let after_doubts =
+        let from_far = |trials: usize| if plan.ball.is_box { 0 } else { ROUNDS * most(&FROM_FAR, trials) };
+        let after_far =
             |trials: usize| most(&CLASSES, trials) + most(&BEST, trials) + 2 * rounds(trials) + files;
+        let after_doubts = |trials: usize| from_far(trials) + after_far(trials);
         let doubts =
             |trials: usize| levels.len() * DOUBTS.map(|member| most(member, trials)).iter().sum::<usize>();
         let after_halved = |trials: usize| doubts(trials) + after_doubts(trials);
-        let halved = (rungs.len() - 1) * most(&HALVED, blind.len());
+        let halved = |trials: usize| (rungs.len() - 1) * most(&HALVED, trials);
+        let before: Vec<f32> = broken.iter().map(|&i| self.chunk.smallest(i)).collect();
         self.left = most(&SMALLEST, broken.len())
             + most(&SOFTENED, elsewhere.len())
             + most(&SECOND, broken.len())
-            + halved
+            + halved(blind.len())
             + after_halved(broken.len());
         if self.run_member(&SMALLEST, plan, broken, watch)?.is_none()
             || self.run_member(&SOFTENED, plan, &elsewhere, watch)?.is_none()
@@ -123,6 +126,14 @@ impl Descent<'_, '_, '_> {
         {
             return Ok(None);
         }
+        // No smaller change lies along a gradient if the model jumps.
+        let stuck =
+            |(&i, before): (&usize, f32)| (self.chunk.smallest(i) > (1.0 - GAIN) * before).then_some(i);
+        let stuck: Vec<usize> = broken.iter().zip(before).filter_map(stuck).collect();
+        blind.extend(stuck);
+        blind.sort_unstable();
+        blind.dedup();
+        self.left = halved(blind.len()) + after_halved(broken.len());
         if self.halve(blind, watch)?.is_none() {
             return Ok(None);
         }
@@ -137,13 +148,10 @@ impl Descent<'_, '_, '_> {
             return Ok(None);
         }
         self.left = after_doubts(worth.len());
-        if !plan.ball.is_box {
-            let mut more = worth.clone();
-            for _ in 0..ROUNDS {
-                let Some(gained) = self.run_member(&FROM_FAR, plan, &more, watch)? else { return Ok(None) };
-                more = gained;
-            }
+        if self.come_from_far(&worth, watch)?.is_none() {
+            return Ok(None);
         }
+        self.left = after_far(worth.len());
         for (first, later) in [(&CLASSES, most(&BEST, worth.len()) + rounds(worth.len())), (&BEST, 0)] {
             if self.repeat(first, &worth, watch)?.is_none() {
                 return Ok(None);
@@ -160,7 +168,7 @@ impl Descent<'_, '_, '_> {
         let (plan, room) = (self.chunk.all.plan, self.chunk.room);
         let mut broken = broken.to_vec();
         if plan.space == Space::File {
-            self.left = ladder::passes(plan.rungs().len(), broken.len(), room);
+            self.left = ladder::passes(plan.ball, plan.rungs().len(), broken.len(), room);
             if self.run_member(&FILE, &plan.within(GREY_LEVEL), &broken, watch)?.is_none() {
                 return Ok(None);
             }
@@ -209,6 +217,18 @@ impl Descent<'_, '_, '_> {
         Ok(Some(()))
     }
 
+    /// Runs [`FROM_FAR`] on `trials`, again on those that it gains on, in balls that are no boxes. `None` if `watch`
+    /// ended it.
+    fn come_from_far(&mut self, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
+        let plan = self.chunk.all.plan;
+        let mut more = trials.to_vec();
+        for _ in 0..if plan.ball.is_box { 0 } else { ROUNDS } {
+            let Some(gained) = self.run_member(&FROM_FAR, plan, &more, watch)? else { return Ok(None) };
+            more = gained;
+        }
+        Ok(Some(()))
+    }
+
     /// The further searches on `trials` of the `broken` ones.
     fn ahead(&self, trials: usize, broken: &[usize]) -> Further {
         let (of, room, plan) = (broken.len(), self.chunk.room, self.chunk.all.plan);
@@ -216,13 +236,13 @@ impl Descent<'_, '_, '_> {
         let most_in_files = self.chunk.most_passes_in_files(objective, of);
         let in_files = match most_in_files {
             0 => 0,
-            _ => self.chunk.all.in_files(ladder::usual_passes(Space::File, of, trials, room)),
+            _ => self.chunk.all.in_files(ladder::usual_passes(plan.ball, Space::File, [of, trials], room)),
         };
         Further {
             eps: plan.small_change(),
             trials,
             of,
-            usual: further(trials, room) + in_files,
+            usual: further(plan.ball, trials, room) + in_files,
             most: self.left + most_in_files,
         }
     }

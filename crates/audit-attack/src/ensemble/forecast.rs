@@ -66,11 +66,13 @@ impl Strong<'_> {
         let [withstand, hold] = [above(eps), above(self.plan.eps)];
         let objective = first.objective;
         let in_files = |room: Room| match self.plan.in_files(objective) {
-            Some(_) => ladder::usual_passes(Space::File, count - hold, withstand - hold, room),
+            Some(_) => {
+                ladder::usual_passes(self.plan.ball, Space::File, [count - hold, withstand - hold], room)
+            }
             None => 0,
         };
         let usual = |room: Room| {
-            ladder::usual_passes(self.plan.space, count, withstand - hold, room)
+            ladder::usual_passes(self.plan.ball, self.plan.space, [count, withstand - hold], room)
                 + members::passes_to_the_end(objective.members, self.effort, hold, room)
                 + members::passes(self.plan.further(), self.effort, count, room)
                 + in_files(room)

@@ -134,8 +134,8 @@ pub const GAIN: f32 = 0.02;
 const WORTH: usize = 3;
 
 /// Image steps for a query at most.
-pub fn cost(rungs: usize) -> usize {
-    all(rungs).map(|(member, times)| member.cost(1) * times).sum()
+pub fn cost(ball: &Ball, rungs: usize) -> usize {
+    all(ball, rungs).map(|(member, times)| member.cost(1) * times).sum()
 }
 
 /// Image steps for a query that is wrong within a small change: the further searches are left out.
@@ -145,10 +145,10 @@ pub fn usual() -> usize {
 
 /// Forward passes of all workers that the searches for trials that withstand a small change usually take: the
 /// first round of [`AGAIN`] gains too little for another one, and [`DOUBTS`] find nothing.
-pub fn further(trials: usize, room: Room) -> usize {
-    let [levels, random] = DOUBTS;
-    let all = [levels, random, &CLASSES, &AGAIN, &BEST, &AGAIN];
-    all.map(|member| member.passes(1, trials, room)).iter().sum()
+pub fn further(ball: &Ball, trials: usize, room: Room) -> usize {
+    let first: &[&Member] = if ball.is_box { &DOUBTS } else { &[&FROM_FAR] };
+    let all = first.iter().chain(&[&CLASSES, &AGAIN, &BEST, &AGAIN]);
+    all.map(|member| member.passes(1, trials, room)).sum()
 }
 
 /// Image steps for a query for which a small change is enough: a few until it is wrong, and the search for
@@ -162,12 +162,12 @@ pub fn small(space: Space) -> usize {
 }
 
 /// Forward passes of all workers that `trials` trials take, of which `withstand` withstand a small change.
-pub fn usual_passes(space: Space, trials: usize, withstand: usize, room: Room) -> usize {
+pub fn usual_passes(ball: &Ball, space: Space, [trials, withstand]: [usize; 2], room: Room) -> usize {
     let smallest = match space {
         Space::Input => 0,
         Space::File => room.passes(withstand, usual(), 1, &FMN),
     };
-    room.passes(trials, small(space), 1, &FMN) + smallest + further(withstand, room)
+    room.passes(trials, small(space), 1, &FMN) + smallest + further(ball, withstand, room)
 }
 
 /// The ε of a small change: [`WORTH`] says which changes are.
@@ -177,12 +177,13 @@ pub fn small_change(ball: &Ball, rungs: &[f32]) -> f32 {
 }
 
 /// Forward passes of all workers that the searches take at most on so many trials.
-pub fn passes(rungs: usize, trials: usize, room: Room) -> usize {
-    all(rungs).map(|(member, times)| member.passes(1, trials, room) * times).sum()
+pub fn passes(ball: &Ball, rungs: usize, trials: usize, room: Room) -> usize {
+    all(ball, rungs).map(|(member, times)| member.passes(1, trials, room) * times).sum()
 }
 
-/// Every member, with how often it runs at most.
-fn all(rungs: usize) -> impl Iterator<Item = (&'static Member, usize)> {
+/// Every member, with how often it runs at most. Only a box holds images of whole grey levels for certain.
+fn all(ball: &Ball, rungs: usize) -> impl Iterator<Item = (&'static Member, usize)> {
+    let [in_a_box, elsewhere] = if ball.is_box { [rungs, 0] } else { [0, ROUNDS] };
     [
         (&SMALLEST, 1),
         (&SECOND, 1),
@@ -191,8 +192,9 @@ fn all(rungs: usize) -> impl Iterator<Item = (&'static Member, usize)> {
         (&BEST, 1),
         (&AGAIN, 2 * ROUNDS),
         (&HALVED, rungs),
-        (&FILE, rungs),
+        (&FILE, in_a_box),
+        (&FROM_FAR, elsewhere),
     ]
     .into_iter()
-    .chain(DOUBTS.map(|member| (member, rungs)))
+    .chain(DOUBTS.map(move |member| (member, in_a_box)))
 }
