@@ -92,20 +92,20 @@ mod tests {
     use crate::draw::Draw;
 
     /// The lowest loss that a search finds within `eps` of (0.2, 0.5) in 60 steps, and the size of its image.
-    /// Along the first value the loss rises to a ridge at 0.4 and then falls below 0 from 0.5 on; along the
-    /// second it falls a little.
+    /// Along the first value the loss has a valley at 0.2 and a ridge at 0.48, and is below 0 from 0.515 on.
     fn lowest(search: &Search, ball: usize, eps: f32) -> (f64, f32) {
         let centre = [0.2f32, 0.5];
         let bound = Bound { ball: &BALLS[ball], eps, centre: &centre, pixels: true, free: None };
         let setting =
             Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps: 60, alpha: eps / 2.0 };
         let of = |x: &[f32]| {
-            let ridge = if x[0] < 0.4 { x[0] } else { 0.8 - x[0] };
-            (f64::from(ridge - 0.3 - 0.1 * x[1]), [if x[0] < 0.4 { 0.1 } else { -1.0 }, -0.1])
+            if x[0] < 0.48 {
+                return (f64::from((x[0] - 0.2).abs()), [(x[0] - 0.2).signum(), 0.01]);
+            }
+            (f64::from(0.28 - 8.0 * (x[0] - 0.48)), [-8.0, 0.01])
         };
         let mut walk = (search.begin)(&setting, Draw::new(0, "R1", "", 1));
-        let mut x = vec![0.39, 0.5];
-        bound.project(&mut x);
+        let mut x = vec![0.21, 0.5];
         for _ in 0..60 {
             let (loss, gradient) = of(&x);
             walk.step(&mut x, &bound, loss, Scaled::of(&gradient));
@@ -126,7 +126,7 @@ mod tests {
         let (without, _) = lowest(&MOMENTUM, 1, 0.35);
         let (with, size) = lowest(&MULTI_EPS, 1, 0.35);
         assert!(
-            with < 0.0 && with < without - 0.05 && size <= 0.35 + 1e-5,
+            with < 0.0 && without > 0.0 && size <= 0.35 + 1e-5,
             "{with} and {without}, size {size}"
         );
     }

@@ -1,6 +1,8 @@
 //! Pairs that share an identity. Their errors come together: somebody who looks like many others is confused
 //! in many pairs. So a mean over pairs varies more than one over independent pairs.
 
+use std::collections::BTreeMap;
+
 /// Fewest identities from which the variance of pairs that share them is estimated.
 const LEAST: usize = 10;
 
@@ -27,17 +29,18 @@ pub fn inflation(pairs: &[([usize; 2], f64)]) -> f64 {
         return pairs.len() as f64 / disjoint as f64;
     }
     let mut sums = vec![0.0; degrees.len()];
-    // A pair of two identities is in two of the sums, and must count once.
-    let (mut alone, mut twice) = (0.0, 0.0);
+    // Two pairs of the same two identities are in two of the sums together, and must count once.
+    let (mut alone, mut both) = (0.0, BTreeMap::new());
     for &([a, b], value) in pairs {
         sums[a] += value;
         alone += value * value;
         if a != b {
             sums[b] += value;
-            twice += value * value;
+            *both.entry([a.min(b), a.max(b)]).or_insert(0.0) += value;
         }
     }
-    let shared = sums.iter().map(|sum| sum * sum).sum::<f64>() - twice;
+    let squares = |sum: &f64| sum * sum;
+    let shared = sums.iter().map(squares).sum::<f64>() - both.values().map(squares).sum::<f64>();
     let freedom = (count - 1) as f64;
     (student(freedom).powi(2) * count as f64 / freedom * shared / alone).max(1.0)
 }
