@@ -474,7 +474,7 @@ mod interrupted {
 
 /// At ε every search succeeds, whatever its direction, so that no member is better than the exact gradient.
 /// Along this gradient half of the queries seemed to withstand 51/255, as random images within half of that
-/// refute. No search passes by anything of the same model without the mask.
+/// refute. On the same model without the mask, the searches miss none.
 #[test]
 #[ignore = "slow"]
 fn a_gradient_that_is_masked_within_small_changes_alone_is_found() {

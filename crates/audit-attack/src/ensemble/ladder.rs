@@ -90,7 +90,7 @@ pub const HALVED: Member = Member {
     ..SMALLEST
 };
 /// A few images of whole grey levels, in balls of at most half the radius, for every query: the searches
-/// above pass by these if the gradient is masked within small changes alone, or if the model recognises
+/// above miss these if the gradient is masked within small changes alone, or if the model recognises
 /// images that no file holds. One search goes along a gradient, and one along none.
 pub const DOUBTS: [&Member; 2] = [
     &Member {

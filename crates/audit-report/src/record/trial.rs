@@ -211,7 +211,7 @@ pub struct Enough {
     /// Image steps of the searches for them, which the trial's `steps` count too.
     pub steps: usize,
     /// Whether a few images of whole grey levels, tried within half of the smallest perturbation that the
-    /// searches before had found, made the query wrong. Those searches passed by them.
+    /// searches before had found, made the query wrong. Those searches missed them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub passed_by: bool,
 }
