@@ -56,7 +56,7 @@ fn sentences(report: &Report, found: &Verification) -> Vec<String> {
         count => format!(", of {count} identities"),
     };
     let chosen = match report.suite.threshold {
-        Some(Acceptance::Far(_)) => ", which also gave the threshold",
+        Some(Acceptance::Far(_)) => "; these pairs also gave the threshold",
         _ => "",
     };
     let clean = format!(
