@@ -125,9 +125,6 @@ mod tests {
     fn from_far_away_it_comes_down_on_the_other_side_of_a_ridge() {
         let (without, _) = lowest(&MOMENTUM, 1, 0.35);
         let (with, size) = lowest(&MULTI_EPS, 1, 0.35);
-        assert!(
-            with < 0.0 && without > 0.0 && size <= 0.35 + 1e-5,
-            "{with} and {without}, size {size}"
-        );
+        assert!(with < 0.0 && without > 0.0 && size <= 0.35 + 1e-5, "{with} and {without}, size {size}");
     }
 }
