@@ -18,7 +18,7 @@ use audit::record::{Form, Measures, Outcome, Protocol, Space};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, From, Member};
 use audit::threat::objective::{es, r1};
-use audit::threat::search::{BISECTION, COSINE, MOMENTUM, NES};
+use audit::threat::search::{BISECTION, COSINE, MOMENTUM, MULTI_EPS, NES, RANDOM_8_BIT};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
     APGD, AttackContext, BALLS, CleanImage, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask,

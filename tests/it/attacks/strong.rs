@@ -89,6 +89,74 @@ fn a_warm_start_begins_where_another_search_ended() {
     assert!(evidence.losses.len() > 1);
 }
 
+/// A random search by whole grey levels towards the target, and one of any steps from what it found.
+static BY_LEVELS: Objective = Objective {
+    members: &[
+        &[Member {
+            facts: &MemberFacts::by_values("levels", ""),
+            search: &RANDOM_8_BIT,
+            steps: 300,
+            ..MEMBER
+        }],
+        &[Member {
+            facts: &MemberFacts::by_values("warm", ""),
+            search: &RANDOM,
+            steps: 1,
+            from: From::Best,
+            ..MEMBER
+        }],
+    ],
+    ..WARM
+};
+
+/// The first search reaches 8 grey levels, which lie beyond the published 0.03137, in each pixel. The second finds
+/// nothing better, so that its first image is its result: it must lie within 0.03137.
+#[test]
+fn a_search_begins_within_its_own_bounds() {
+    let Toy { mut model, images, context, trials, .. } = toy(&BY_LEVELS);
+    let (image, plan) = (source(&images), Plan { eps: 0.03137, ..plan(Form::Corrected) });
+    let (outcome, _) = go_strong(&mut model, &context, &image, &trials, &plan, 1).remove(0);
+    assert_eq!(outcome.members.unwrap().len(), 2);
+    assert!(outcome.linf > 0.031372, "{}", outcome.linf);
+}
+
+/// Falls along the only dimension up to a way of 0.5 from the clean image, and is lowest and flat beyond.
+fn flat_far_away<'a>(context: &'a AttackContext, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    let clean = context.gallery.point(trial.query)[0];
+    Loss::Point(Box::new(move |z, _, gradient| {
+        let way = z[0] - clean;
+        if way.abs() > 0.5 {
+            return -1.0;
+        }
+        gradient[0] = -1.0;
+        f64::from(-way)
+    }))
+}
+
+static FROM_FAR_AWAY: Objective = Objective {
+    members: &[&[Member {
+        facts: &MemberFacts::by_gradient("multi-ε", ""),
+        loss: flat_far_away,
+        search: &MULTI_EPS,
+        alpha: Some(0.5),
+        steps: 20,
+        ..MEMBER
+    }]],
+    ..WARM
+};
+
+/// The way within ε is ε·‖w‖, which is less than 0.5. The first step goes farther, to where there is no gradient:
+/// the search goes on, and ends within ε.
+#[test]
+fn a_search_that_comes_from_outside_its_ball_ends_inside() {
+    let Toy { mut model, images, context, trials, .. } = toy(&FROM_FAR_AWAY);
+    let l2 = BALLS.iter().find(|ball| ball.name == "l2").unwrap();
+    let (image, plan) = (source(&images), Plan { ball: l2, ..plan(Form::Corrected) });
+    let (outcome, evidence) = go_strong(&mut model, &context, &image, &trials, &plan, 1).remove(0);
+    assert!(evidence.losses.contains(&-1.0), "{:?}", evidence.losses);
+    assert!((0.099..0.10001).contains(&outcome.size.unwrap()), "{outcome:?}");
+}
+
 /// A random search of 300 images towards the target, one image or several at once.
 static AT_ONCE: [Objective; 3] = {
     const SEARCHED: Member = Member { search: &RANDOM, steps: 300, ..MEMBER };

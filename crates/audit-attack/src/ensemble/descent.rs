@@ -118,7 +118,8 @@ impl Descent<'_, '_, '_> {
         self.left = most(&SMALLEST, broken.len())
             + most(&SOFTENED, elsewhere.len())
             + most(&SECOND, broken.len())
-            + halved(blind.len())
+            // Those on which these searches gain nothing are halved too.
+            + halved(broken.len())
             + after_halved(broken.len());
         if self.run_member(&SMALLEST, plan, broken, watch)?.is_none()
             || self.run_member(&SOFTENED, plan, &elsewhere, watch)?.is_none()

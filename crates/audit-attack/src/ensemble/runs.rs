@@ -101,6 +101,16 @@ fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
     moved
 }
 
+/// An image that another member found, in this member's set. Images of whole grey levels may lie a little beyond
+/// an ε such as 0.03137, see [`plan_of`].
+fn moved_within(x: &[f32], bound: &Bound) -> Vec<f32> {
+    let mut x = x.to_vec();
+    if (bound.ball.size)(&x, bound.centre) > bound.eps + bound.ball.rounding(bound.eps) {
+        bound.project(&mut x);
+    }
+    x
+}
+
 /// How near to the goal an outcome is. Losses of members are numbers of different kinds: only one that is
 /// below 0 at the goal tells how near it is, and of images of one rank any may count.
 fn nearness(member: &Member, objective: &Objective, outcome: &Outcome) -> f64 {
@@ -268,7 +278,7 @@ impl Chunk<'_> {
         let best = self.states[run.trial].entry.as_ref();
         Ok(match member.from {
             From::Clean => None,
-            From::Best => best.cloned(),
+            From::Best => best.map(|x| moved_within(x, bound)),
             From::Stretched => best.map(|x| stretched(x, bound)),
             From::Random => Some(bound.start(draw)),
             From::Other => Some(other(gallery, others, bound, shape, draw)?),

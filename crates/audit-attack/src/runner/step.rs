@@ -124,12 +124,12 @@ impl<'a> Worker<'_, 'a, '_> {
             if let Some(how) = how {
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
                 let flat = plan.search.needs_gradient && slots.moving(slot, 0).1.iter().all(|g| *g == 0.0);
-                // A search may come from outside its ball.
-                let most = plan.eps + plan.ball.rounding(plan.eps);
-                let within = |x: &[f32]| (plan.ball.size)(x, &run.clean) <= most;
-                let enough =
-                    how.enough.is_some_and(|enough| latest < enough) && within(slots.moving(slot, 0).0);
-                run.stuck |= enough || flat;
+                let enough = how.enough.is_some_and(|enough| latest < enough);
+                // A search may come from outside its ball. It goes on until it is inside.
+                let bound = plan.bound(&run.clean, &run.free);
+                let most = bound.eps.max(plan.eps) + plan.ball.rounding(plan.eps);
+                let inside = |x: &[f32]| (plan.ball.size)(x, &run.clean) <= most;
+                run.stuck = (run.stuck || enough || flat) && inside(slots.moving(slot, 0).0);
                 if run.stuck {
                     // The image stays the one of the latest loss.
                     steps += left;
