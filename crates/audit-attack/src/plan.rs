@@ -188,7 +188,7 @@ impl Plan {
             Some(effort) => {
                 let descent = self
                     .ladder_of(objective)
-                    .map_or(0, |_| ladder::passes(self.ball, self.rungs().len(), queries, room));
+                    .map_or(0, |_| ladder::passes(self.ball, self.rungs().len(), effort, queries, room));
                 members::passes(objective.members, effort, queries, room)
                     + members::passes(self.further(), effort, queries, room)
                     + descent
@@ -252,12 +252,13 @@ impl Plan {
 
     /// Upper bound on the image steps of an attack on one query.
     pub fn most_work(&self, objective: &Objective) -> usize {
-        let descent = self.ladder_of(objective).map_or(0, |_| ladder::cost(self.ball, self.rungs().len()));
+        let ladder = self.ladder_of(objective);
+        let descent = |effort| ladder.map_or(0, |_| ladder::cost(self.ball, self.rungs().len(), effort));
         let members =
             |effort| members::cost(objective.members, effort) + members::cost(self.further(), effort);
         let in_files = self.most_work_in_files(objective);
         self.strong(objective)
-            .map_or_else(|| self.work(objective), |effort| members(effort) + descent + in_files)
+            .map_or_else(|| self.work(objective), |effort| members(effort) + descent(effort) + in_files)
     }
 
     /// Image steps of the search in files for one query at most.
@@ -298,6 +299,18 @@ pub(crate) mod tests {
         let recall = &crate::objective::r1::R1;
         assert_eq!(plan.first_passes(recall, room), 96);
         assert!(plan.usual_passes(recall, 1, room) > 2 * 96);
+    }
+
+    /// By hand: with 4 times the effort, searches along gradients make twice the steps, and those without make
+    /// them in two runs.
+    #[test]
+    fn more_effort_raises_the_bound_of_the_ladder() {
+        let recall = &crate::objective::r1::R1;
+        let of_ladder = |effort: usize| {
+            let whole = |ladder| Plan { effort: Some(effort), ladder, ..plan() }.most_work(recall);
+            whole(Some(3)) - whole(None)
+        };
+        assert!(of_ladder(4) > 2 * of_ladder(1) && of_ladder(4) < 4 * of_ladder(1));
     }
 
     /// In levels around 100: a protocol's 0.03137 stands for 8, 4.5 holds 4, and less than a level stays what

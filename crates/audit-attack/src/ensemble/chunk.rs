@@ -111,7 +111,8 @@ impl<'s> Chunk<'s> {
         let whole = self.all.plan.most_work(objective);
         let attacked = self.states.len() - self.reported;
         let most_descent = ladder.map_or(0, |_| {
-            ladder::passes(self.all.plan.ball, self.all.plan.rungs().len(), attacked, self.room)
+            let Strong { plan, effort, .. } = *self.all;
+            ladder::passes(plan.ball, plan.rungs().len(), effort, attacked, self.room)
                 + self.most_passes_in_files(objective, attacked)
         });
         let mut before = 0;
@@ -292,7 +293,7 @@ impl<'s> Chunk<'s> {
                 + self.usual_passes_in_files(objective, attacked, trials),
             most: passes(members, effort, trials, self.room)
                 + further
-                + ladder::passes(plan.ball, plan.rungs().len(), trials, self.room)
+                + ladder::passes(plan.ball, plan.rungs().len(), effort, trials, self.room)
                 + self.most_passes_in_files(objective, attacked),
         }))
     }

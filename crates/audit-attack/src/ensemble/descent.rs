@@ -90,8 +90,8 @@ impl Descent<'_, '_, '_> {
     /// Runs all searches on the `broken` trials; `None` if `watch` ended them.
     fn run(&mut self, broken: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
-        let room = self.chunk.room;
-        let most = |member: &Member, trials: usize| member.passes(1, trials, room);
+        let (effort, room) = (self.chunk.all.effort, self.chunk.room);
+        let most = |member: &Member, trials: usize| member.passes(effort, trials, room);
         let Some(broken) = self.beyond_a_grey_level(broken, watch)? else { return Ok(None) };
         if broken.is_empty() {
             return Ok(Some(()));
@@ -166,10 +166,10 @@ impl Descent<'_, '_, '_> {
     /// are left: no file is nearer, so that nothing smaller is left to find for the others. `None` if `watch`
     /// ended it.
     fn beyond_a_grey_level(&mut self, broken: &[usize], watch: &mut Watch) -> Result<Option<Vec<usize>>> {
-        let (plan, room) = (self.chunk.all.plan, self.chunk.room);
+        let (plan, effort, room) = (self.chunk.all.plan, self.chunk.all.effort, self.chunk.room);
         let mut broken = broken.to_vec();
         if plan.space == Space::File {
-            self.left = ladder::passes(plan.ball, plan.rungs().len(), broken.len(), room);
+            self.left = ladder::passes(plan.ball, plan.rungs().len(), effort, broken.len(), room);
             if self.run_member(&FILE, &plan.within(GREY_LEVEL), &broken, watch)?.is_none() {
                 return Ok(None);
             }
@@ -266,11 +266,11 @@ impl Descent<'_, '_, '_> {
     /// Searches for images of whole grey levels, for each trial at the first of the `levels` that reaches its
     /// ε*.
     fn find_files(&mut self, levels: &[f32], broken: &[usize], watch: &mut Watch) -> Result<Option<()>> {
-        let (plan, room) = (self.chunk.all.plan, self.chunk.room);
+        let (plan, effort, room) = (self.chunk.all.plan, self.chunk.all.effort, self.chunk.room);
         for (at, &eps) in levels.iter().enumerate() {
             let without =
                 broken.iter().filter(|&&i| !self.chunk.has_file(i) && !self.chunk.in_files(i)).count();
-            self.left = (levels.len() - at) * FILE.passes(1, without, room);
+            self.left = (levels.len() - at) * FILE.passes(effort, without, room);
             let within = |&i: &usize| {
                 self.chunk.smallest(i) <= eps + plan.ball.rounding(eps)
                     && !self.chunk.has_file(i)
@@ -294,7 +294,7 @@ impl Descent<'_, '_, '_> {
         watch: &mut Watch,
     ) -> Result<Option<Vec<usize>>> {
         let Descent { chunk, workers, base, left } = self;
-        *left = left.saturating_sub(member.passes(1, trials.len(), chunk.room));
+        *left = left.saturating_sub(member.passes(chunk.all.effort, trials.len(), chunk.room));
         let runs: Vec<Aimed> = chunk.aimed(member, trials);
         let before: Vec<f32> = trials.iter().map(|&i| chunk.smallest(i)).collect();
         let smaller = |_: usize, outcome: &Outcome| {

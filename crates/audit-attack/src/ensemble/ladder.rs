@@ -134,8 +134,8 @@ pub const GAIN: f32 = 0.02;
 const WORTH: usize = 3;
 
 /// Image steps for a query at most.
-pub fn cost(ball: &Ball, rungs: usize) -> usize {
-    all(ball, rungs).map(|(member, times)| member.cost(1) * times).sum()
+pub fn cost(ball: &Ball, rungs: usize, effort: usize) -> usize {
+    all(ball, rungs).map(|(member, times)| member.cost(effort) * times).sum()
 }
 
 /// Image steps for a query that is wrong within a small change: the further searches are left out.
@@ -177,8 +177,8 @@ pub fn small_change(ball: &Ball, rungs: &[f32]) -> f32 {
 }
 
 /// Forward passes of all workers that the searches take at most on so many trials.
-pub fn passes(ball: &Ball, rungs: usize, trials: usize, room: Room) -> usize {
-    all(ball, rungs).map(|(member, times)| member.passes(1, trials, room) * times).sum()
+pub fn passes(ball: &Ball, rungs: usize, effort: usize, trials: usize, room: Room) -> usize {
+    all(ball, rungs).map(|(member, times)| member.passes(effort, trials, room) * times).sum()
 }
 
 /// Every member, with how often it runs at most. Only a box holds images of whole grey levels for certain.
