@@ -47,7 +47,8 @@ impl Fmn {
     /// The radius after an image of this `size` and `loss`. `slope` is how much a linear loss falls with each
     /// unit of the radius.
     fn radius(&self, bound: &Bound, size: f32, loss: f64, slope: f64) -> f32 {
-        let way = (loss / slope) as f32;
+        // Of a slope near 0 it would be infinite, and the next line a NaN.
+        let way = ((loss / slope) as f32).clamp(f32::MIN, f32::MAX);
         let border = if slope > 0.0 { size + way + way.abs() * BEYOND } else { bound.eps };
         let change = shrinking(CHANGE, self.step, self.steps).max(LEAST);
         let Some(smallest) = self.best.found.as_ref().map(|(size, _)| *size) else {
@@ -116,6 +117,19 @@ mod tests {
     fn the_largest_ball_is_kept_to() {
         let (size, loss, _) = found(&FMN, 0, 20, |x| (plane(x).0 + 1.0, plane(x).1));
         assert!(loss > 0.0 && size <= 0.5 + 1e-6, "{size}, loss {loss}");
+    }
+
+    /// Behind saturated operators a gradient is tiny, and the way back to the border longer than any float.
+    #[test]
+    fn a_slope_near_zero_moves_no_image_to_nan() {
+        let bound = Bound { ball: &BALLS[1], eps: 0.5, centre: &[0.4, 0.4], pixels: true, free: None };
+        let loss = |x: &[f32]| if x[0] > 0.5 { -1.0 } else { 0.1 };
+        let seen = |x: &[f32]| {
+            assert!(x.iter().all(|v| v.is_finite()), "{x:?}");
+            (loss(x), vec![if x[0] > 0.5 { -1e-42 } else { -1.0 }, 0.0])
+        };
+        let (found, image, _) = walked(&FMN, bound, 5, seen);
+        assert!(found < 0.0 && image[0] > 0.5, "{found} at {image:?}");
     }
 
     /// Only one of 100 values may change. The slope over all of them would make the first radius a hundredth of
