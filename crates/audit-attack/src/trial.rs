@@ -347,7 +347,7 @@ pub enum From {
     /// The image of a random query, moved into the ball. The difference of two images moves an embedding
     /// farther than noise does, so runs from there end at places that differ more.
     Other,
-    /// The best image of earlier tiers.
+    /// The best image of earlier tiers, moved into the ball.
     Best,
     /// The best image of earlier tiers, its perturbation stretched to the radius of the ball.
     Stretched,
