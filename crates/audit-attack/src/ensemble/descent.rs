@@ -9,6 +9,7 @@ use super::ladder::{
 use super::run::WorkerSource;
 use super::runs::{Aimed, MemberRuns};
 use super::{Aims, Member};
+use crate::ball::whole_levels;
 use crate::plan::Plan;
 use crate::runner::{Event, Further, Watch};
 use crate::search::GREY_LEVELS;
@@ -199,8 +200,9 @@ impl Descent<'_, '_, '_> {
         let mut open = trials.to_vec();
         for &eps in levels.iter().rev() {
             let rounding = plan.ball.rounding(eps);
-            let mut standing: Vec<usize> =
-                open.iter().copied().filter(|&i| 2.0 * eps <= self.chunk.smallest(i) + rounding).collect();
+            // A protocol's 0.03137 stands for 8 levels, half of which are 4.
+            let half = |&i: &usize| 2.0 * eps <= whole_levels(self.chunk.smallest(i)) + rounding;
+            let mut standing: Vec<usize> = open.iter().copied().filter(half).collect();
             for member in DOUBTS {
                 if self.run_member(member, &plan.within(eps), &standing, watch)?.is_none() {
                     return Ok(None);
