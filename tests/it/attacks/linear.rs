@@ -41,6 +41,8 @@ pub struct Linear<'a> {
     pub wait: Option<Wait<'a>>,
     /// The factor between the true embeddings and those that the cotangent gets.
     pub scale: f32,
+    /// Whether its gradient is zero everywhere, which is wrong.
+    pub flat: bool,
     pub in_place: Option<InPlace>,
 }
 
@@ -66,7 +68,8 @@ pub struct InPlace {
 
 impl<'a> Linear<'a> {
     pub fn new(w: Array2<f32>, batch: usize) -> Self {
-        Linear { w, batch, seen: vec![], embeds: 0, steps: 0, wait: None, scale: 1.0, in_place: None }
+        let (seen, wait, in_place) = (vec![], None, None);
+        Linear { w, batch, seen, embeds: 0, steps: 0, wait, scale: 1.0, flat: false, in_place }
     }
 
     pub fn random(batch: usize) -> Self {
@@ -124,6 +127,9 @@ impl Differentiable for Linear<'_> {
             for j in 0..p {
                 gradient[i * p + j] = (0..self.w.nrows()).map(|k| self.w[[k, j]] * g[[i, k]]).sum();
             }
+        }
+        if self.flat {
+            gradient.fill(0.0);
         }
         Ok(())
     }

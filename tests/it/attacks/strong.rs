@@ -157,6 +157,23 @@ fn a_search_that_comes_from_outside_its_ball_ends_inside() {
     assert!((0.099..0.10001).contains(&outcome.size.unwrap()), "{outcome:?}");
 }
 
+/// By hand, in changes of every pixel towards the other class: the query lies at 0, the other image of its class at
+/// -0.001, and the nearest of the other class at 0.02, so that 0.0095 is enough. ε is 0.1, an eighth of it is above
+/// 0.0095, and no gradient leads there: random search goes down to the eighth, and passes by no smaller change.
+#[test]
+fn a_search_without_gradients_goes_down_the_ladder() {
+    let w = random(1, 3);
+    let at = |by: f32| w.iter().map(|v| 0.5 + by * v.signum()).collect::<Vec<f32>>();
+    let images = Vec::from([0.0, -0.001, 0.02, 0.03].map(at));
+    let mut model = Linear { flat: true, ..Linear::new(w.clone(), 3) };
+    let context = classes(&model, Metric::Euclidean, &images, vec![0, 0, 1, 1]);
+    let trials = drawn(&context, "R1", Form::Corrected, &[0]);
+    let (image, plan) = (source(&images), Plan { ladder: Some(4), ..plan(Form::Corrected) });
+    let (outcome, _) = go_strong(&mut model, &context, &image, &trials, &plan, 1).remove(0);
+    let enough = outcome.enough.unwrap();
+    assert!((0.0094..0.01251).contains(&enough.size.unwrap()) && !enough.passed_by, "{enough:?}");
+}
+
 /// A random search of 300 images towards the target, one image or several at once.
 static AT_ONCE: [Objective; 3] = {
     const SEARCHED: Member = Member { search: &RANDOM, steps: 300, ..MEMBER };

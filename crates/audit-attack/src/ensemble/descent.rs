@@ -183,11 +183,13 @@ impl Descent<'_, '_, '_> {
     fn halve(&mut self, mut blind: Vec<usize>, watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         for &eps in &plan.rungs()[1..] {
-            blind.retain(|&i| self.chunk.smallest(i) > eps);
+            // Square moves pixels by all of ε, and then the size of the change is ε but for rounding.
+            let most = eps + plan.ball.rounding(eps);
+            blind.retain(|&i| self.chunk.smallest(i) > most);
             if self.run_member(&HALVED, &plan.within(eps), &blind, watch)?.is_none() {
                 return Ok(None);
             }
-            blind.retain(|&i| self.chunk.smallest(i) <= eps);
+            blind.retain(|&i| self.chunk.smallest(i) <= most);
         }
         Ok(Some(()))
     }
