@@ -301,8 +301,8 @@ pub(crate) mod tests {
         assert!(plan.usual_passes(recall, 1, room) > 2 * 96);
     }
 
-    /// By hand: with 4 times the effort, searches along gradients make twice the steps, and those without make
-    /// them in two runs.
+    /// By hand: with 4 times the effort, searches along gradients make twice the steps, and those without
+    /// make them in two runs.
     #[test]
     fn more_effort_raises_the_bound_of_the_ladder() {
         let recall = &crate::objective::r1::R1;

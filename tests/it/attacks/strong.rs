@@ -109,8 +109,8 @@ static BY_LEVELS: Objective = Objective {
     ..WARM
 };
 
-/// The first search reaches 8 grey levels, which lie beyond the published 0.03137, in each pixel. The second finds
-/// nothing better, so that its first image is its result: it must lie within 0.03137.
+/// The first search reaches 8 grey levels, which lie beyond the published 0.03137, in each pixel. The second
+/// finds nothing better, so that its first image is its result: it must lie within 0.03137.
 #[test]
 fn a_search_begins_within_its_own_bounds() {
     let Toy { mut model, images, context, trials, .. } = toy(&BY_LEVELS);
@@ -145,8 +145,8 @@ static FROM_FAR_AWAY: Objective = Objective {
     ..WARM
 };
 
-/// The way within ε is ε·‖w‖, which is less than 0.5. The first step goes farther, to where there is no gradient:
-/// the search goes on, and ends within ε.
+/// The way within ε is ε·‖w‖, which is less than 0.5. The first step goes farther, to where there is no
+/// gradient: the search goes on, and ends within ε.
 #[test]
 fn a_search_that_comes_from_outside_its_ball_ends_inside() {
     let Toy { mut model, images, context, trials, .. } = toy(&FROM_FAR_AWAY);
@@ -157,9 +157,10 @@ fn a_search_that_comes_from_outside_its_ball_ends_inside() {
     assert!((0.099..0.10001).contains(&outcome.size.unwrap()), "{outcome:?}");
 }
 
-/// By hand, in changes of every pixel towards the other class: the query lies at 0, the other image of its class at
-/// -0.001, and the nearest of the other class at 0.02, so that 0.0095 is enough. ε is 0.1, an eighth of it is above
-/// 0.0095, and no gradient leads there: random search goes down to the eighth, and passes by no smaller change.
+/// By hand, in changes of every pixel towards the other class: the query lies at 0, the other image of its
+/// class at -0.001, and the nearest of the other class at 0.02, so that 0.0095 is enough. ε is 0.1, an eighth of
+/// it is above 0.0095, and no gradient leads there: random search goes down to the eighth, and passes by no
+/// smaller change.
 #[test]
 fn a_search_without_gradients_goes_down_the_ladder() {
     let w = random(1, 3);

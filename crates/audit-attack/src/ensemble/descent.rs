@@ -222,8 +222,8 @@ impl Descent<'_, '_, '_> {
         Ok(Some(()))
     }
 
-    /// Runs [`FROM_FAR`] on `trials`, again on those that it gains on, in balls that are no boxes. `None` if `watch`
-    /// ended it.
+    /// Runs [`FROM_FAR`] on `trials`, again on those that it gains on, in balls that are no boxes. `None` if
+    /// `watch` ended it.
     fn come_from_far(&mut self, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         let mut more = trials.to_vec();

@@ -101,8 +101,8 @@ fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
     moved
 }
 
-/// An image that another member found, in this member's set. Images of whole grey levels may lie a little beyond
-/// an ε such as 0.03137, see [`plan_of`].
+/// An image that another member found, in this member's set. Images of whole grey levels may lie a little
+/// beyond an ε such as 0.03137, see [`plan_of`].
 fn moved_within(x: &[f32], bound: &Bound) -> Vec<f32> {
     let mut x = x.to_vec();
     if (bound.ball.size)(&x, bound.centre) > bound.eps + bound.ball.rounding(bound.eps) {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 /// Grey levels of the [0, 1] range. Sizes of changes here, like ε50, are in 255ths.
 pub(super) const LEVELS: f64 = 255.0;
-/// How far rounding may take the size of a change beyond its ε, as a share of ε.
+/// How far rounding may take the size of a change beyond its ε, as a share of ε, or of 2/255 if ε is less:
+/// pixels near white are rounded alike in changes of any size.
 pub(super) const ROUNDING: f64 = 1e-5;
 
 /// Largest difference of two ε in 255ths that count as one. Protocols have truncated decimals, such as
@@ -26,7 +27,7 @@ pub struct Star {
 
 /// Whether a query that fails from `size` on is correct under every change of at most `eps`.
 pub(super) fn withstands(size: f64, eps: f64) -> bool {
-    size > eps * (1.0 + ROUNDING)
+    size > eps + ROUNDING * eps.max(2.0)
 }
 
 /// ε* of every query that the strong search attacked, smallest first, each behind the query's id; `None` if
@@ -111,6 +112,19 @@ mod tests {
             linf: 8.0 / 255.0,
             enough: Some(Enough { size: if right { size } else { Some(0.0) }, ..Enough::default() }),
             ..Outcome::default()
+        }
+    }
+
+    /// Pixels that move by ε, in float32, at each ε of a ladder from 8/255: whatever their value, the change
+    /// is of this size but for rounding.
+    #[test]
+    fn a_change_of_epsilon_lies_within_epsilon() {
+        for halvings in 0..6 {
+            let eps = 8.0 / 255.0 / 2.0f32.powi(halvings);
+            let sizes = (0..950).map(|n| n as f32 / 1000.0).map(|v| (v + eps) - v);
+            let largest = sizes.fold(0.0, f32::max);
+            let [size, eps] = [largest, eps].map(|v| LEVELS * f64::from(v));
+            assert!(!withstands(size, eps) && withstands(1.0001 * size, eps), "{size} at {eps}");
         }
     }
 
