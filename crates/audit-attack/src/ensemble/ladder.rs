@@ -79,7 +79,8 @@ pub const FROM_FAR: Member = Member {
     steps: 40,
     ..SECOND
 };
-/// Without gradients, in balls of half the radius, for queries that only such a search broke.
+/// Without gradients, in balls of half the radius, for queries that only such a search broke, and those on which
+/// the searches along gradients gain nothing.
 pub const HALVED: Member = Member {
     facts: &MemberFacts::by_values("square, halved", "random search (Square) in balls of half the radius"),
     search: &RANDOM,
