@@ -65,8 +65,8 @@ pub const BEST: Member = Member {
     steps: 60,
     ..SMALLEST
 };
-/// From far away into a ball that is smaller than the smallest perturbation so far, towards each of the nearest
-/// classes. Only in balls that are no boxes.
+/// From far away into a ball that is smaller than the smallest perturbation so far, towards each of the
+/// nearest classes. Only in balls that are no boxes.
 pub const FROM_FAR: Member = Member {
     facts: &MemberFacts::by_gradient(
         "multi-ε, smaller",
@@ -79,8 +79,8 @@ pub const FROM_FAR: Member = Member {
     steps: 40,
     ..SECOND
 };
-/// Without gradients, in balls of half the radius, for queries that only such a search broke, and those on which
-/// the searches along gradients gain nothing.
+/// Without gradients, in balls of half the radius, for queries that only such a search broke, and those on
+/// which the searches along gradients gain nothing.
 pub const HALVED: Member = Member {
     facts: &MemberFacts::by_values("square, halved", "random search (Square) in balls of half the radius"),
     search: &RANDOM,
