@@ -5,8 +5,8 @@
 
 prints the expected values of `pairs_that_share_identities_count_less` in tests/it/verification.rs, whose
 images are at the same positions on a line. The variance of a share is the sum of the products of the residuals
-of all two pairs that share an identity (Fafchamps and Gubert, 2007), times m/(m - 1) for m identities; the
-quantile is that of Student's t with m - 1 degrees of freedom.
+of all two pairs that share an identity (Fafchamps and Gubert, 2007), twice if they share two, times m/(m - 1)
+for m identities; the quantile is that of Student's t with m - 1 degrees of freedom.
 """
 import itertools
 
@@ -30,7 +30,8 @@ def wilson(p, n):
 def inflation(residuals):
     """Of {pair of images: residual}."""
     of = {pair: {i % IDENTITIES for i in pair} for pair in residuals}
-    shared = sum(residuals[a] * residuals[b] for a in residuals for b in residuals if of[a] & of[b])
+    often = lambda a, b: 1 if a == b else len(of[a] & of[b])
+    shared = sum(residuals[a] * residuals[b] * often(a, b) for a in residuals for b in residuals)
     m = len(set.union(*of.values()))
     return max(1, shared / sum(v * v for v in residuals.values()) * m / (m - 1) * (t.ppf(0.975, m - 1) / Z) ** 2)
 

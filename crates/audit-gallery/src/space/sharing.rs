@@ -1,8 +1,6 @@
 //! Pairs that share an identity. Their errors come together: somebody who looks like many others is confused
 //! in many pairs. So a mean over pairs varies more than one over independent pairs.
 
-use std::collections::BTreeMap;
-
 /// Fewest identities from which the variance of pairs that share them is estimated.
 const LEAST: usize = 10;
 
@@ -14,8 +12,10 @@ const LEAST: usize = 10;
 /// are disjoint, and so do pairs of fewer than 10 identities.
 ///
 /// The variance is the estimate for dyadic data: two pairs may be correlated if they share an identity
-/// (Fafchamps and Gubert, 2007; Aronow, Samii and Assenova, Political Analysis 2015). As is usual for
-/// clustered variances, it grows by m/(m − 1) for m identities, and the normal quantile becomes that of
+/// (Fafchamps and Gubert, 2007; Aronow, Samii and Assenova, Political Analysis 2015). Two pairs that share both
+/// identities count for each of them. If they counted once, the estimate would be too low for few people: in the
+/// simulation of docs/threats.md, 83 % of the intervals of a FAR of 0.1 would contain it for 12 people, where
+/// 94 % do. As is usual for clustered variances, it grows by m/(m − 1) for m identities, and the normal quantile becomes that of
 /// Student's t with m − 1 degrees of freedom.
 pub fn inflation(pairs: &[([usize; 2], f64)]) -> f64 {
     let identities: Vec<[usize; 2]> = pairs.iter().map(|(pair, _)| *pair).collect();
@@ -29,18 +29,17 @@ pub fn inflation(pairs: &[([usize; 2], f64)]) -> f64 {
         return pairs.len() as f64 / disjoint as f64;
     }
     let mut sums = vec![0.0; degrees.len()];
-    // Two pairs of the same two identities are in two of the sums together, and must count once.
-    let (mut alone, mut both) = (0.0, BTreeMap::new());
+    // A pair of two identities is in two of the sums, and must count once by itself.
+    let (mut alone, mut twice) = (0.0, 0.0);
     for &([a, b], value) in pairs {
         sums[a] += value;
         alone += value * value;
         if a != b {
             sums[b] += value;
-            *both.entry([a.min(b), a.max(b)]).or_insert(0.0) += value;
+            twice += value * value;
         }
     }
-    let squares = |sum: &f64| sum * sum;
-    let shared = sums.iter().map(squares).sum::<f64>() - both.values().map(squares).sum::<f64>();
+    let shared = sums.iter().map(|sum| sum * sum).sum::<f64>() - twice;
     let freedom = (count - 1) as f64;
     (student(freedom).powi(2) * count as f64 / freedom * shared / alone).max(1.0)
 }
