@@ -37,16 +37,11 @@ impl Worker<'_, '_, '_> {
                 // If the search has seen a better image than its last, that image is measured instead. If it
                 // tries files of several qualities, its losses are the highest of them, and the loss here is
                 // that of one.
-                let found = run.walk.take().and_then(|walk| walk.best());
-                let size = |x: &[f32]| (plan.ball.size)(x, &run.clean);
-                let better = |(best, image): &(f64, Vec<f32>)| match plan.search.smallest && losses[i] < 0.0 {
-                    // The last image counts too if no smaller perturbation was found.
-                    true => *best < losses[i] && size(image) < size(&x),
-                    false => *best < losses[i] || task.tries_qualities(),
-                };
-                match found.filter(better) {
-                    Some((_, image)) => waiting.push((run, image)),
-                    None => last.push((i, run, x)),
+                match run.walk.take().and_then(|walk| walk.best()) {
+                    Some((best, image)) if best < losses[i] || task.tries_qualities() => {
+                        waiting.push((run, image))
+                    }
+                    _ => last.push((i, run, x)),
                 }
             }
             let embedded = |i: usize| buffers.point(i, gallery);

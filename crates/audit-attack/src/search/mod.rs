@@ -108,8 +108,7 @@ pub trait Walk: Send + Sync {
     /// searches that may try several at once.
     fn another(&mut self, _x: &mut [f32], _bound: &Bound) {}
     /// The best image so far and its loss, for searches that record it. It is the result if the last image
-    /// has a higher loss. Of a search for the [smallest](Search::smallest) perturbation, it must also be
-    /// smaller than the last image if that one's loss is below 0.
+    /// has a higher loss.
     fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
         None
     }
