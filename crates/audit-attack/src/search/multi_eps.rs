@@ -13,7 +13,7 @@ pub const MULTI_EPS: Search = usual(&schedules::MULTI_EPS, |setting, _| {
     Box::new(MultiEps::new(setting, if setting.bound.ball.is_box { to } else { widest(&setting.bound) }, to))
 });
 
-/// The last radius is [`SMALLER`] of the size of the run's first image: for a smaller perturbation than this one.
+/// The last radius is 0.8 of the size of the run's first image: for a smaller perturbation than this one.
 pub const SMALLER_EPS: Search = usual(&schedules::MULTI_EPS, |setting, _| {
     let Bound { ball, centre, eps, .. } = setting.bound;
     let to = SMALLER * (ball.size)(setting.start, centre).min(eps);
