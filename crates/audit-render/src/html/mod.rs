@@ -8,14 +8,12 @@
 mod curves;
 pub mod examples;
 pub mod page;
-mod paper;
 mod retrieval;
 mod strong;
 mod verdict;
 mod weakest;
 
 pub use page::page;
-pub(super) use paper::sections as paper;
 
 use super::headline::{Headline, headlines};
 use super::sections::SECTIONS;
