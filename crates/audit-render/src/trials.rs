@@ -96,7 +96,6 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     all
 }
 
-/// The table as Parquet.
 pub(super) fn parquet(report: &Report) -> Result<Vec<u8>> {
     columns::write("trials", &table(report))
 }
