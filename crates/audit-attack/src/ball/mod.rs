@@ -165,10 +165,19 @@ impl Bound<'_> {
         self.free.unwrap_or_default().iter().enumerate().filter(|(_, free)| !**free).map(|(i, _)| i)
     }
 
+    /// How many values may change.
+    fn free_values(&self) -> usize {
+        self.free.map_or(self.centre.len(), |free| free.iter().filter(|free| **free).count())
+    }
+
     /// The change of each value that may change whose norm is ε, if all of them change alike.
     pub fn amplitude(&self) -> f32 {
-        let values = self.free.map_or(self.centre.len(), |free| free.iter().filter(|free| **free).count());
-        (self.ball.amplitude)(self.eps, values)
+        (self.ball.amplitude)(self.eps, self.free_values())
+    }
+
+    /// The largest distance between two images that differ only in values that may change.
+    pub fn widest(&self) -> f32 {
+        (self.ball.widest)(self.free_values())
     }
 
     /// The smallest rectangle with all pixels that may change, in an image of `shape` [C, H, W]: top, left,
@@ -313,6 +322,11 @@ mod tests {
     fn the_widest_ball_holds_every_image() {
         for ball in BALLS {
             assert_eq!((ball.widest)(16), (ball.size)(&[1.0; 16], &[0.0; 16]), "{ball:?}");
+            // Behind a mask these are the corners of the cube of the 4 values that may change.
+            let free: Vec<bool> = (0..16).map(|i| i % 4 == 0).collect();
+            let bound = Bound { ball, eps: 0.1, centre: &[0.5; 16], pixels: true, free: Some(&free) };
+            assert_eq!(bound.widest(), (ball.size)(&[1.0; 4], &[0.0; 4]), "{ball:?}");
+            assert_eq!(Bound { free: None, ..bound }.widest(), (ball.widest)(16), "{ball:?}");
         }
     }
 

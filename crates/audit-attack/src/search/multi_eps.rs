@@ -10,26 +10,20 @@ use audit_report::facts::schedules;
 /// The last radius is ε.
 pub const MULTI_EPS: Search = usual(&schedules::MULTI_EPS, |setting, _| {
     let to = setting.bound.eps;
-    Box::new(MultiEps::new(setting, if setting.bound.ball.is_box { to } else { widest(&setting.bound) }, to))
+    Box::new(MultiEps::new(setting, if setting.bound.ball.is_box { to } else { setting.bound.widest() }, to))
 });
 
 /// The last radius is 0.8 of the size of the run's first image: for a smaller perturbation than this one.
 pub const SMALLER_EPS: Search = usual(&schedules::MULTI_EPS, |setting, _| {
     let Bound { ball, centre, eps, .. } = setting.bound;
     let to = SMALLER * (ball.size)(setting.start, centre).min(eps);
-    Box::new(MultiEps::new(setting, widest(&setting.bound), to))
+    Box::new(MultiEps::new(setting, setting.bound.widest(), to))
 });
 
 /// By how much [`SMALLER_EPS`] tries to make a perturbation smaller.
 const SMALLER: f32 = 0.8;
 /// The share of the steps in which the radius falls, by the same factor each; it then stays.
 const FALLING: f32 = 0.6;
-
-/// The largest distance of an image from the centre.
-fn widest(bound: &Bound) -> f32 {
-    let values = bound.free.map_or(bound.centre.len(), |free| free.iter().filter(|free| **free).count());
-    (bound.ball.widest)(values)
-}
 
 struct MultiEps {
     /// The first radius and the last.
