@@ -50,8 +50,21 @@ pub struct Search {
     pub smallest: bool,
     /// Images that are tried for each move; `None` if each step moves.
     pub population: Option<usize>,
+    /// What it does by whole grey levels in a box.
+    pub levels: Levels,
     /// Begins a run.
     pub begin: Begin,
+}
+
+/// What a search does by whole grey levels, n/255, in a box. No search does so in other balls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Levels {
+    /// Nothing.
+    None,
+    /// It changes pixels by whole levels: of an image with 8 bits a channel it makes others.
+    Changes,
+    /// It rounds every image to whole levels, whatever the clean image is.
+    Images,
 }
 
 /// Begins a run of a search.
@@ -59,7 +72,7 @@ pub type Begin = fn(&Setting, Draw) -> Box<dyn Walk>;
 
 /// The defaults of [`SEARCHES`]: the lowest loss in the ball, by steps of the search's own kind.
 const fn usual(facts: &'static Schedule, begin: Begin) -> Search {
-    Search { facts, plain_steps: false, smallest: false, population: None, begin }
+    Search { facts, plain_steps: false, smallest: false, population: None, levels: Levels::None, begin }
 }
 
 /// The input of a run.

@@ -4,7 +4,7 @@
 
 mod windows;
 
-use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, usual};
+use super::{Best, Bound, Draw, Levels, Scaled, Search, Setting, Walk, usual};
 use crate::ball::whole_levels;
 use audit_report::facts::schedules;
 use windows::Windows;
@@ -18,10 +18,13 @@ pub const RANDOM: Search = usual(&schedules::RANDOM, |setting, draw| Box::new(Sq
 
 /// [`RANDOM`] with changes of whole grey levels: for images with 8 bits a channel it tries only such images.
 /// A model can recognise images that no such file holds, and the steps of other searches leave the grid.
-pub const RANDOM_8_BIT: Search = usual(&schedules::RANDOM_8_BIT, |setting, draw| {
-    let bound = Bound { eps: whole_levels(setting.bound.eps), ..setting.bound };
-    Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
-});
+pub const RANDOM_8_BIT: Search = Search {
+    levels: Levels::Changes,
+    ..usual(&schedules::RANDOM_8_BIT, |setting, draw| {
+        let bound = Bound { eps: whole_levels(setting.bound.eps), ..setting.bound };
+        Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
+    })
+};
 
 struct Square {
     /// The radius that squares use: at most ε.
