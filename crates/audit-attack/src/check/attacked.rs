@@ -307,7 +307,7 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use audit_report::record::{Measures, MemberResult};
+    use audit_report::record::{Form, Measures, MemberResult, Metric};
 
     /// A trial of QA+ that reached half of its goal, as in a report.
     fn outcome(linf: f32, loss_best: f64) -> Outcome {
@@ -319,6 +319,21 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
+    /// Outcomes of 32 steps within 8/255 and 101 ranked images.
+    fn all_of(outcomes: &[Outcome], form: Form) -> Outcomes<'_> {
+        Outcomes {
+            outcomes,
+            ball: &BALLS[0],
+            eps: 8.0 / 255.0,
+            gradient_free: false,
+            steps: 32,
+            basis: Basis { ranked: 101, form, metric: Metric::NormalizedEuclidean, foreign: None },
+            half: None,
+            softened: &[],
+            estimated: false,
+        }
+    }
+
     /// Trials of QA+ of which the first `idle` moved no embedding.
     fn moved(of: usize, idle: usize) -> Vec<Outcome> {
         (0..of).map(|i| Outcome { shift: if i < idle { 0.0 } else { 0.1 }, ..outcome(0.0, 0.5) }).collect()
@@ -327,27 +342,7 @@ mod tests {
     /// The gradient may be zero on a few images. On a quarter of at least 8 the attack is none.
     #[test]
     fn an_attack_that_moves_nothing_on_many_images_is_an_error() {
-        let basis = Basis {
-            ranked: 101,
-            form: audit_report::record::Form::Published,
-            metric: audit_report::record::Metric::NormalizedEuclidean,
-            foreign: None,
-        };
-        let level = |of: usize, idle: usize| {
-            let outcomes = moved(of, idle);
-            let all = Outcomes {
-                outcomes: &outcomes,
-                ball: &BALLS[0],
-                eps: 8.0 / 255.0,
-                gradient_free: false,
-                steps: 32,
-                basis,
-                half: None,
-                softened: &[],
-                estimated: false,
-            };
-            direction(&all).severity()
-        };
+        let level = |of: usize, idle: usize| direction(&all_of(&moved(of, idle), Form::Published)).severity();
         assert_eq!(level(40, 0), Severity::Ok);
         assert_eq!([(40, 9), (7, 6)].map(|(of, idle)| level(of, idle)), [Severity::Warning; 2]);
         assert_eq!([(40, 10), (40, 39), (8, 2)].map(|(of, idle)| level(of, idle)), [Severity::Error; 3]);
@@ -375,24 +370,7 @@ mod tests {
                 ..Outcome::default()
             };
             let outcomes: Vec<Outcome> = (0..40).map(of_query).collect();
-            let basis = Basis {
-                ranked: 101,
-                form: audit_report::record::Form::Corrected,
-                metric: audit_report::record::Metric::NormalizedEuclidean,
-                foreign: None,
-            };
-            let all = Outcomes {
-                outcomes: &outcomes,
-                ball: &BALLS[0],
-                eps: 8.0 / 255.0,
-                gradient_free: false,
-                steps: 32,
-                basis,
-                half: None,
-                softened: &[],
-                estimated: false,
-            };
-            direction(&all)
+            direction(&all_of(&outcomes, Form::Corrected))
         };
         let Found::Failed(Severity::Error, text) = level(10) else { panic!() };
         assert!(text.contains("on 10 of 40 queries"), "{text}");
@@ -403,23 +381,7 @@ mod tests {
     #[test]
     fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
         let judged = |check: fn(&Outcomes) -> Found, outcome: Outcome, eps: f32| {
-            check(&Outcomes {
-                outcomes: &[outcome],
-                ball: &BALLS[0],
-                eps,
-                gradient_free: false,
-                steps: 32,
-                basis: Basis {
-                    ranked: 101,
-                    form: audit_report::record::Form::Published,
-                    metric: audit_report::record::Metric::NormalizedEuclidean,
-                    foreign: None,
-                },
-                half: None,
-                softened: &[],
-                estimated: false,
-            })
-            .severity()
+            check(&Outcomes { eps, ..all_of(&[outcome], Form::Published) }).severity()
         };
         let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| judged(check, outcome, 8.0 / 255.0);
         let within_published = |linf: f32| judged(bounds, outcome(linf, 0.5), 0.03137);
