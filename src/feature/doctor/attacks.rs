@@ -2,8 +2,9 @@
 
 use super::cost;
 use crate::check::attacked::Outcomes;
+use crate::check::plans::{self, Amount};
 use crate::check::rivals::DoctorInput;
-use crate::check::{self, CHECKS, plans};
+use crate::check::{self, CHECKS};
 use crate::error::did_you_mean;
 use crate::judge::score::Basis;
 use crate::pipeline::attack::Work;
@@ -54,20 +55,21 @@ pub fn attacks(
         true => strong_sample(request, embedded, chosen, usual)?,
         false => Selection::default(),
     };
-    let strong = foresee(embedded, &chosen.selection.trials)?;
-    let Embedded { subject: Subject { model, speed, .. }, setup: Setup { plan, .. }, .. } = &*embedded;
-    let (trials, widest) = (&chosen.selection.trials, (plan.ball.widest)(model.pixels()));
-    let amount = plans::amount(plan, widest, checks, trials, Room::of(model), other.is_some(), strong);
+    let trials = &chosen.selection.trials;
+    let strong = foresee(embedded, trials)?;
+    let amount = amount(embedded, checks, trials, other.is_some(), strong);
+    let speed = embedded.subject.speed;
     let seconds = speed.map(|speed| [amount.usual, amount.most].map(|passes| speed.of_passes(passes)));
     if let Some(speed) = speed {
         let queries = trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len();
-        request.progress.plan(&cost::announcement(*speed, plan, sample.trials.len(), queries, amount));
+        let plan = &embedded.setup.plan;
+        request.progress.plan(&cost::announcement(speed, plan, sample.trials.len(), queries, amount));
     }
     let found = strong_search(request, embedded, &sample)?;
     let Embedded {
         subject: Subject { model, dataset, prep, .. }, setup: Setup { plan, .. }, context, ..
     } = embedded;
-    let (plan, trials) = (&*plan, &chosen.selection.trials);
+    let plan = &*plan;
     let (softened, estimated) = (model.softened_nodes(|_| true), model.graphs.estimated);
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let progress = Mutex::new(Phase::new("checks", 0, request.progress));
@@ -113,6 +115,20 @@ pub fn attacks(
     findings.extend(input.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
     progress.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
     Ok(findings)
+}
+
+/// What the attacks of some checks take, the suite's own included. `other`: whether there is another model.
+/// `strong`: see [`foresee`].
+fn amount(
+    embedded: &Embedded,
+    checks: &[&check::Check],
+    trials: &[Trial],
+    other: bool,
+    strong: [usize; 2],
+) -> Amount {
+    let Embedded { subject: Subject { model, .. }, setup: Setup { plan, .. }, .. } = embedded;
+    let widest = (plan.ball.widest)(model.pixels());
+    plans::amount(plan, widest, checks, trials, Room::of(model), other, strong)
 }
 
 /// Whether a finding is that of a check that attacks, and that is none of `checks`.
