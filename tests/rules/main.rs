@@ -315,8 +315,8 @@ fn pieces_of_a_value_are_joined() {
     assert_eq!(gradient, [row(&x[..5], &ct[..5]), row(&x[5..], &ct[5..])].concat());
 }
 
-/// Values x² written one after the other: what is written over has no gradient. The expected numbers are those
-/// of PyTorch, for a list of scalars of which each assignment replaces one.
+/// Values x² written one after the other: what is written over has no gradient. The expected numbers are
+/// those of PyTorch, for a list of scalars of which each assignment replaces one.
 #[test]
 fn what_a_scatter_writes_over_has_no_gradient() {
     common::load_runtime();

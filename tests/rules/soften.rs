@@ -265,7 +265,8 @@ fn clips() -> Vec<Soft> {
     ]
 }
 
-/// A wave that gets lower beyond half a wavelength. No point is far out, where differences take in many waves.
+/// A wave that gets lower beyond half a wavelength. No point is far out, where differences take in many
+/// waves.
 fn wave(op: &'static str, own: fn(f64) -> f64) -> Soft {
     let points = vec![-40.0, -7.1, -3.3, -1.5, -0.06, 0.0, 0.85, 3.0, 5.2, 12.5, 31.0];
     let case = Case::new(Node::new(op, &["x"], "y")).input("x", &[points.len() as i64], points);

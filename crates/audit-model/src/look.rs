@@ -213,7 +213,8 @@ fn corners(shape: &[i64], seen: &Seen) -> bool {
 ///
 /// Places of the coarser grids alone are as few as tokens. There, only [N, places, values] with three anchors
 /// a place counts. The number of values must not be a multiple of 8, as lengths of tokens are, and that of
-/// places no multiple of 64, as widths of nets are: [N, 768, 5] may be the features of five parts of an image.
+/// places no multiple of 64, as widths of nets are: [N, 768, 5] may be the features of five parts of an
+/// image.
 fn grid(shape: &[i64], seen: &Seen) -> bool {
     let [_, a, b] = *shape else { return false };
     let places = |strides: &[usize]| -> i64 {

@@ -138,8 +138,8 @@ pub fn ended_by(mut child: Child, signals: &[&str]) -> (Option<i32>, String) {
     (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
-/// Sends the signals. An interrupted run ends with 130, and the last line of its messages, which are returned,
-/// has these words.
+/// Sends the signals. An interrupted run ends with 130, and the last line of its messages, which are
+/// returned, has these words.
 #[track_caller]
 pub fn interrupted(child: Child, signals: &[&str], words: &[&str]) -> String {
     let (code, err) = ended_by(child, signals);

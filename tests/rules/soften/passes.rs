@@ -1,5 +1,5 @@
-//! The passes of graphs of a few nodes: which of them have a slope, what they say, and that they take all that
-//! the exact rules take.
+//! The passes of graphs of a few nodes: which of them have a slope, what they say, and that they take all
+//! that the exact rules take.
 
 use super::{PASSES, to};
 use crate::case::*;

@@ -103,9 +103,9 @@ impl Bound<'_> {
         }
     }
 
-    /// Moves x to the nearest image of a ball that is not a box: the point of the line from the centre through x
-    /// that has the size ε after its pixels are clipped to [0, 1]. To project and then to clip would leave it
-    /// inside the ball, the more so the more pixels are black or white.
+    /// Moves x to the nearest image of a ball that is not a box: the point of the line from the centre
+    /// through x that has the size ε after its pixels are clipped to [0, 1]. To project and then to clip
+    /// would leave it inside the ball, the more so the more pixels are black or white.
     fn project_pixels(&self, x: &mut [f32]) {
         let size = (self.ball.size)(x, self.centre);
         let far = (size > self.eps).then(|| x.to_vec());
@@ -117,8 +117,8 @@ impl Bound<'_> {
             }
             (self.ball.size)(x, self.centre)
         };
-        // Clipped pixels stop growing, so that twice the share makes at most twice the size: no share that is tried
-        // here is too large.
+        // Clipped pixels stop growing, so that twice the share makes at most twice the size: no share that is
+        // tried here is too large.
         let mut share = self.eps / size;
         for _ in 0..ROUNDS {
             let reached = at(share, x);
@@ -130,8 +130,8 @@ impl Bound<'_> {
         at(share, x);
     }
 
-    /// Makes a step of size α against `gradient` and projects the result into the set. Outside a box, where all
-    /// values share one length, those that may not move that way take no part in the step.
+    /// Makes a step of size α against `gradient` and projects the result into the set. Outside a box, where
+    /// all values share one length, those that may not move that way take no part in the step.
     pub fn descend(&self, x: &mut [f32], gradient: &[f32], alpha: f32) {
         // In a box each value moves by itself. Parts of a large photograph stay in the cache for the step and
         // all bounds.
@@ -285,8 +285,8 @@ mod tests {
         }
     }
 
-    /// In the Euclidean ball a step has one length. By hand: the first pixel is white and would become lighter,
-    /// so that the second takes all of it.
+    /// In the Euclidean ball a step has one length. By hand: the first pixel is white and would become
+    /// lighter, so that the second takes all of it.
     #[test]
     fn pixels_that_cannot_move_take_no_part_of_a_step() {
         let ball = Ball::find("l2").unwrap();

@@ -1,5 +1,5 @@
-//! Checks on a first batch of real images, before the attacks: the model against the untouched file. This file
-//! measures, and `findings.rs` judges the measurements.
+//! Checks on a first batch of real images, before the attacks: the model against the untouched file. This
+//! file measures, and `findings.rs` judges the measurements.
 
 mod findings;
 #[cfg(test)]

@@ -18,8 +18,8 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     masked_below(outcomes).unwrap_or(found)
 }
 
-/// The finding that the searches for the smallest change missed others of at most half the size, beyond chance
-/// and on a tenth of the correct queries or more; see [`ladder::DOUBTS`].
+/// The finding that the searches for the smallest change missed others of at most half the size, beyond
+/// chance and on a tenth of the correct queries or more; see [`ladder::DOUBTS`].
 fn masked_below(outcomes: &[Outcome]) -> Option<Found> {
     let right = attacked(outcomes).filter(|o| o.before.hit == Some(true));
     let passed_by: Vec<bool> = right.map(|o| o.enough.is_some_and(|enough| enough.passed_by)).collect();

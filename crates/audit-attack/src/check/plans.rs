@@ -244,8 +244,8 @@ mod tests {
         assert_eq!(of(&["noise"]), Amount { usual: 192 + 200, most: 192 + 200 });
     }
 
-    /// By hand: 12,800 images make 128 moves. An image that may go anywhere, over a distance of 1, takes steps
-    /// of 6/128.
+    /// By hand: 12,800 images make 128 moves. An image that may go anywhere, over a distance of 1, takes
+    /// steps of 6/128.
     #[test]
     fn a_population_is_examined_by_its_moves() {
         let nes = Plan { search: &crate::search::POPULATION_NES, steps: 3200, ..plan() };

@@ -94,7 +94,8 @@ mod tests {
                 assert!((w - expected).abs() <= 1e-5 * (xi as f32), "{i}: {w}, expected {expected}");
             }
         }
-        // Clean, image c is at c/100. Of the kept ones 1, 3, 4, 5, 6, each is farther than the images before it.
+        // Clean, image c is at c/100. Of the kept ones 1, 3, 4, 5, 6, each is farther than the images before
+        // it.
         let s = [1, 3, 4, 5, 6].map(|c| (1..=c).sum::<i32>()).iter().sum::<i32>();
         let s = f64::from(s) / 100.0 / (5.0 * 1001.0);
         context.xi_k = 3e4;

@@ -67,8 +67,8 @@ impl Apgd {
         }
     }
 
-    /// Halves the step size if the steps since the last checkpoint helped too little. The search then goes on from
-    /// the best image; returns whether it does.
+    /// Halves the step size if the steps since the last checkpoint helped too little. The search then goes on
+    /// from the best image; returns whether it does.
     fn reconsider(&mut self) -> bool {
         self.checkpoints.pop();
         let few = (self.since.1 as f64) < ENOUGH * self.since.0 as f64;

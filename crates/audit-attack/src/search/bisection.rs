@@ -108,8 +108,8 @@ mod tests {
         assert_eq!((loss, seen), (1.0, 110));
     }
 
-    /// Only images 0.02 to 0.04 from the centre count, and the steps of the largest ball, 0.1125, go to and fro
-    /// over them. Those of a smaller ball reach them.
+    /// Only images 0.02 to 0.04 from the centre count, and the steps of the largest ball, 0.1125, go to and
+    /// fro over them. Those of a smaller ball reach them.
     #[test]
     fn a_ball_that_is_far_too_large_is_not_the_end() {
         let centre = [0.5f32];

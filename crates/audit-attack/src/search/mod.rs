@@ -220,9 +220,9 @@ impl Search {
     /// The step size within ε if no protocol has one. With it an image can reach the boundary and still
     /// change direction (Madry et al., ICLR 2018).
     pub fn usual_alpha(&self, eps: f32, steps: usize) -> f32 {
-        // A step along losses alone is hardly more than random: T of them go about √T·α, and not T·α. Of the α
-        // from 0.08 ε to 0.4 ε that were tried, those from 0.15 ε to 0.3 ε left the least ARS on both bundled
-        // models (suite `nes`, L2, ε 1 for plain.onnx and 3 for hardened.onnx, 32 moves, 24 queries).
+        // A step along losses alone is hardly more than random: T of them go about √T·α, and not T·α. Of the
+        // α from 0.08 ε to 0.4 ε that were tried, those from 0.15 ε to 0.3 ε left the least ARS on both
+        // bundled models (suite `nes`, L2, ε 1 for plain.onnx and 3 for hardened.onnx, 32 moves, 24 queries).
         let share = if self.population.is_some() { 6.0 } else { 2.5 };
         share * eps / self.moves(steps) as f32
     }

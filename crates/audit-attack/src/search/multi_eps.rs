@@ -1,7 +1,7 @@
-//! PGD with momentum in a ball whose radius falls to ε (multi-ε: Croce & Hein, "Mind the Box", ICML 2021, who use
-//! it in ℓ1). A net that was trained within a ball hides small changes there: searches that begin at the clean
-//! image stay near it, and those that come from far away find others. In a box the radius is ε from the first
-//! step: the corners of the box that a signed step reaches are far away already.
+//! PGD with momentum in a ball whose radius falls to ε (multi-ε: Croce & Hein, "Mind the Box", ICML 2021, who
+//! use it in ℓ1). A net that was trained within a ball hides small changes there: searches that begin at the
+//! clean image stay near it, and those that come from far away find others. In a box the radius is ε from the
+//! first step: the corners of the box that a signed step reaches are far away already.
 
 use super::momentum::{DECAY, MomentumSum, SMALLEST};
 use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking, usual};

@@ -347,7 +347,8 @@ fn rows_of_tables_are_published() {
     assert!(count > 70, "{count}");
 }
 
-/// The released code keeps its step size for few steps; audit-train's default reaches ε in any number of them.
+/// The released code keeps its step size for few steps; audit-train's default reaches ε in any number of
+/// them.
 #[test]
 fn few_steps_of_hms_tables_are_as_long_as_those_of_its_code() {
     let folder = tempfile::tempdir().unwrap();

@@ -115,9 +115,9 @@ mod tests {
     use super::*;
     use crate::BALLS;
 
-    /// In the Euclidean ball the lowest value of a linear function is −ε·‖slope‖, here −3.16. The paper's program,
-    /// ported to numpy for this function, reaches −1.93 on average over 40 seeds, −1.53 at worst and −2.23 at
-    /// best. Squares whose pixels each moved by ε would leave hardly anything of those before them.
+    /// In the Euclidean ball the lowest value of a linear function is −ε·‖slope‖, here −3.16. The paper's
+    /// program, ported to numpy for this function, reaches −1.93 on average over 40 seeds, −1.53 at worst and
+    /// −2.23 at best. Squares whose pixels each moved by ε would leave hardly anything of those before them.
     #[test]
     fn windows_add_up_in_the_euclidean_ball() {
         let ball = crate::Ball::find("l2").unwrap();
