@@ -11,7 +11,7 @@ use crate::data::Dataset;
 use crate::facts::measures::FIRST;
 use crate::feature::verification;
 use crate::files::hex;
-use crate::model::inspect::Look;
+use crate::model::inspect::ModelKind;
 use crate::model::{Info, Model, runtime};
 use crate::record::{self, Part, Precision, Skipped, Space, Timing, TrialList, Warning};
 use crate::request::Request;
@@ -217,7 +217,7 @@ pub fn model(subject: &Subject) -> record::ModelRecord {
         output: info.output.clone(),
         output_why: Some(info.output_why.clone()),
         before_classifier: match &info.look {
-            Look::Classifier(before) => before.clone(),
+            ModelKind::Classifier(before) => before.clone(),
             _ => None,
         },
         dim: info.dim,

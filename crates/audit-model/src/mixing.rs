@@ -1,9 +1,9 @@
 //! Images of a batch that change each other's embeddings.
 
-use super::apart::{SAME, difference};
+use super::difference::{SAME, difference};
 use super::remedy;
 use super::runtime::{self, Held, Input, Optimise, Options, Session};
-use super::{Info, untouched};
+use super::{Info, reference};
 use audit_base::{Error, Result};
 use audit_report::record::reason;
 use ndarray::{Array2, s};
@@ -119,7 +119,7 @@ pub(super) fn node(images: &[f32], info: &Info, input: &str, options: Options) -
 /// [`node`] in a batch of `n` of the images; the rest of the batch is grey.
 fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options) -> Result<Option<String>> {
     let p = &info.preprocessing;
-    let mut graph = untouched::file(info, input)?;
+    let mut graph = reference::file(info, input)?;
     super::prepared::fix_input(&mut graph, input, p, n);
     let nodes: Vec<(String, Vec<String>)> =
         graph.nodes.iter().map(|node| (node.label(), node.outputs.clone())).collect();

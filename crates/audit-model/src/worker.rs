@@ -3,7 +3,7 @@
 
 use super::card::Preprocessing;
 use super::estimate::Estimator;
-use super::exact::{Exact, embedding_place};
+use super::gradient::{Exact, embedding_place};
 use super::half::Half;
 use super::runtime::{Binding, BoundTensor, Memory, Session};
 use super::{Cotangent, Differentiable, EMBEDDING, IMAGE, Info, Model, SignedSteps};

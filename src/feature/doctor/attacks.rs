@@ -3,7 +3,7 @@
 use super::cost;
 use crate::check::attacked::Outcomes;
 use crate::check::plans::{self, Amount};
-use crate::check::rivals::DoctorInput;
+use crate::check::stronger_attacks::DoctorInput;
 use crate::check::{self, CHECKS};
 use crate::error::did_you_mean;
 use crate::judge::score::Basis;

@@ -12,9 +12,9 @@ use audit_base::{Error, Result};
 use audit_gallery::data::GREY_LEVEL;
 use audit_gallery::space;
 use audit_model::Model;
-use audit_model::apart::{SAME, cosine, difference, largest};
+use audit_model::difference::{SAME, cosine, difference, largest};
 use audit_model::mixing::{self, Mixing};
-use audit_model::untouched::Untouched;
+use audit_model::reference::Untouched;
 use audit_report::record::{Found, GradientCheck};
 pub(super) use findings::{
     batch_size, company, deviates, estimated, finite, flat, hidden, parity, precision, repeatable, right,

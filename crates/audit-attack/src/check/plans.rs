@@ -1,4 +1,5 @@
-//! The attacks of the checks in [`rivals`](super::rivals), from which their cost is known before they run.
+//! The attacks of the checks in [`stronger_attacks`](super::stronger_attacks), from which their cost is known
+//! before they run.
 
 use crate::{Plan, Room, Trial};
 use audit_report::judge::published::PUBLISHED_EPS;

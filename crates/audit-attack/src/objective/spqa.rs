@@ -43,7 +43,7 @@ pub fn keeping<'a>(
     adapt: bool,
 ) -> Loss<'a> {
     let (gallery, k) = (&context.gallery, context.xi_k);
-    let kept = qa::hinge(gallery, trial.query, measure::kept::items(context, trial), Aim::First);
+    let kept = qa::hinge(gallery, trial.query, measure::preserved::items(context, trial), Aim::First);
     let weight = move |s: f64| (k * s).exp().min(XI_MAX);
     let fixed = (!adapt).then(|| {
         let d: Vec<f32> = gallery.distances(gallery.point(trial.query)).iter().map(|&d| d as f32).collect();

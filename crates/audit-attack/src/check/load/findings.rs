@@ -2,7 +2,7 @@
 
 use super::{Measured, RUNS};
 use crate::check::gradient::Errors;
-use audit_model::apart::SAME;
+use audit_model::difference::SAME;
 use audit_model::estimate::POPULATION;
 use audit_model::mixing::{self, Mixing};
 use audit_report::record::{Found, Severity, reason};

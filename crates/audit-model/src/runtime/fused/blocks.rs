@@ -7,7 +7,7 @@
 
 use super::{Readers, is_large, number, operator_index, spread};
 use crate::runtime::{Input, Optimise, Options, Provider, Session};
-use crate::shaped::BLOCKED;
+use crate::specialise::BLOCKED;
 use audit_base::Result;
 use onnx_grad::graph::{DType, Node, Value};
 use onnx_grad::{Graph, Types};
