@@ -3,7 +3,7 @@
 use super::attack::Surrogate;
 use super::embed::Embedded;
 use super::open::{Setup, Subject};
-use super::selection::{self, Attempt, Chosen};
+use super::selection::{self, Attempt, TrialSet};
 use super::warnings;
 use crate::check;
 use crate::choice::Choice;
@@ -54,10 +54,10 @@ impl Run {
         embedded: &Embedded,
         setup: &Setup,
         surrogate: Option<&Surrogate>,
-        chosen: &Chosen,
+        chosen: &TrialSet,
     ) -> Run {
         let Embedded { subject, context, data, benign, .. } = embedded;
-        let Chosen { selection, attempts, .. } = chosen;
+        let TrialSet { selection, attempts, .. } = chosen;
         let (gallery, trials, acceptance) = (&context.gallery, &selection.trials, setup.suite.threshold);
         let Model { info, graphs, .. } = &subject.model;
         let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset, chosen);

@@ -10,7 +10,7 @@ use crate::judge::score::Basis;
 use crate::pipeline::attack::Work;
 use crate::pipeline::embed::{Embedded, SurrogateModel};
 use crate::pipeline::open::{Setup, Subject};
-use crate::pipeline::selection::{Attempt, Chosen};
+use crate::pipeline::selection::{Attempt, TrialSet};
 use crate::pipeline::{selection, warnings};
 use crate::progress::Phase;
 use crate::record::{Finding, Masking, Outcome};
@@ -46,7 +46,7 @@ pub fn attacks(
     other: Option<&Path>,
     checks: &[&check::Check],
     embedded: &mut Embedded,
-    chosen: &Chosen,
+    chosen: &TrialSet,
     usual: bool,
 ) -> Result<Vec<Finding>> {
     let other = other.map(|path| embedded.open_other(request, path)).transpose()?;
@@ -155,7 +155,12 @@ fn foresee(embedded: &mut Embedded, trials: &[Trial]) -> Result<[usize; 2]> {
 /// The queries of the suite's attacks, for the strong search for R@1, and a few others if the number of
 /// queries is the `usual` one. None where the suite is one of the strong search itself, or has no attack on
 /// queries.
-fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual: bool) -> Result<Selection> {
+fn strong_sample(
+    request: &Request,
+    embedded: &Embedded,
+    chosen: &TrialSet,
+    usual: bool,
+) -> Result<Selection> {
     let Embedded { setup: Setup { plan, .. }, context, .. } = embedded;
     if plan.effort.is_some() && chosen.selection.trials.iter().any(|t| t.objective.strong_only) {
         return Ok(Selection::default());
@@ -168,7 +173,7 @@ fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual:
         let more = threat::sample_queries(&context.gallery, Some(STRONG_QUERIES), request.seed);
         attempts.extend(more.into_iter().map(|query| (objective, query)));
     }
-    let none = Chosen { selection: Selection::default(), attempts, replayed: None };
+    let none = TrialSet { selection: Selection::default(), attempts, replayed: None };
     Ok(selection::with_strong_sample(none, request, plan, context)?.selection)
 }
 

@@ -123,7 +123,7 @@ fn in_words(duel: &Duel, member: &Member, equal: bool, softened: &[String]) -> S
         "a search without gradients".to_string()
     } else {
         match member.route {
-            Route::Surrogate => "the same steps along gradients of the widened model".to_string(),
+            Route::Widened => "the same steps along gradients of the widened model".to_string(),
             route => format!("the same steps along {} gradients", route.in_words()),
         }
     };

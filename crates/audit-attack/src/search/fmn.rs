@@ -7,7 +7,7 @@
 //! radius changes by other factors than in the paper.
 
 use super::momentum::MomentumSum;
-use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking, usual};
+use super::{Bound, Scaled, Search, SearchState, Setting, Smallest, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// Steps follow the momentum of the gradients, and shrink with the radius.
@@ -62,7 +62,7 @@ impl Fmn {
     }
 }
 
-impl Walk for Fmn {
+impl SearchState for Fmn {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.best.see(loss, x, bound);
         let size = (bound.ball.size)(x, bound.centre);

@@ -3,7 +3,7 @@
 //! rounding could lead outside: images stay unrounded there.
 
 use super::momentum::{DECAY, MomentumSum};
-use super::{Best, Bound, Levels, Scaled, Search, Setting, Walk, shrinking, usual};
+use super::{Best, Bound, Levels, Scaled, Search, SearchState, Setting, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// Not a schedule of suites: it turns the images of another search into images that a file can hold.
@@ -76,7 +76,7 @@ struct GreyLevels {
     first: Option<Vec<f32>>,
 }
 
-impl Walk for GreyLevels {
+impl SearchState for GreyLevels {
     fn first(&mut self) -> Option<Vec<f32>> {
         self.first.take()
     }

@@ -68,7 +68,7 @@ pub enum Levels {
 }
 
 /// Begins a run of a search.
-pub type Begin = fn(&Setting, Draw) -> Box<dyn Walk>;
+pub type Begin = fn(&Setting, Draw) -> Box<dyn SearchState>;
 
 /// The defaults of [`SEARCHES`]: the lowest loss in the ball, by steps of the search's own kind.
 const fn usual(facts: &'static Schedule, begin: Begin) -> Search {
@@ -110,7 +110,7 @@ impl Scaled<'_> {
 }
 
 /// The state of a search on one image.
-pub trait Walk: Send + Sync {
+pub trait SearchState: Send + Sync {
     /// The first image, if the search does not begin at [`Setting::start`].
     fn first(&mut self) -> Option<Vec<f32>> {
         None

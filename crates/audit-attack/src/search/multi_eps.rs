@@ -4,7 +4,7 @@
 //! first step: the corners of the box that a signed step reaches are far away already.
 
 use super::momentum::{DECAY, MomentumSum, SMALLEST};
-use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking, usual};
+use super::{Best, Bound, Scaled, Search, SearchState, Setting, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// The last radius is ε.
@@ -59,7 +59,7 @@ impl MultiEps {
     }
 }
 
-impl Walk for MultiEps {
+impl SearchState for MultiEps {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         let [_, to] = self.radius;
         if (bound.ball.size)(x, bound.centre) <= to + bound.ball.rounding(to) {

@@ -4,7 +4,7 @@
 
 mod windows;
 
-use super::{Best, Bound, Draw, Levels, Scaled, Search, Setting, Walk, usual};
+use super::{Best, Bound, Draw, Levels, Scaled, Search, SearchState, Setting, usual};
 use crate::ball::whole_levels;
 use audit_report::facts::schedules;
 use windows::Windows;
@@ -67,7 +67,7 @@ impl Square {
     }
 }
 
-impl Walk for Square {
+impl SearchState for Square {
     fn first(&mut self) -> Option<Vec<f32>> {
         self.first.take()
     }
