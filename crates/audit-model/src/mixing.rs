@@ -2,7 +2,7 @@
 
 use super::difference::{SAME, difference};
 use super::remedy;
-use super::runtime::{self, Held, Input, Optimise, Options, Session};
+use super::runtime::{self, Input, Optimise, Options, RuntimeTensor, Session};
 use super::{Info, reference};
 use audit_base::{Error, Result};
 use audit_report::record::reason;
@@ -154,8 +154,9 @@ fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options)
 /// Whether a value mixes images of a batch of `n`: a number in it changes both with the first `half` of them
 /// and with others, or its part of the first changes with the others. `runs` are the value for some images,
 /// for another first half, and for others.
-fn mixes(runs: [&Held; 3], half: usize, n: usize) -> bool {
-    let [Some((shape, usual)), Some((_, by_first)), Some((_, by_second))] = runs.map(Held::numbers) else {
+fn mixes(runs: [&RuntimeTensor; 3], half: usize, n: usize) -> bool {
+    let [Some((shape, usual)), Some((_, by_first)), Some((_, by_second))] = runs.map(RuntimeTensor::numbers)
+    else {
         return false;
     };
     if [&by_first, &by_second].iter().any(|values| values.len() != usual.len()) {
