@@ -31,7 +31,7 @@ impl Mixing {
     }
 
     /// In words.
-    pub fn found(&self) -> String {
+    pub fn in_words(&self) -> String {
         let node = self.node.as_ref().map_or(String::new(), |node| format!(": {node} mixes them"));
         format!(
             "images of a batch change each other's embeddings, by {:.1e} of the largest value{node}",
@@ -45,7 +45,7 @@ impl Mixing {
         Error::untrusted(format!(
             "{}: {}. {out}. {}",
             path.display(),
-            self.found(),
+            self.in_words(),
             reason::BATCH_DEPENDENCE.advice
         ))
         .lacking(fixed.is_none().then(|| remedy::row("--batch", 1)))

@@ -220,7 +220,7 @@ pub fn measure(
     };
     Ok(Measured {
         finite,
-        drawn: model.info.drawn.as_ref().map(|drawn| drawn.found()),
+        drawn: model.info.drawn.as_ref().map(|drawn| drawn.in_words()),
         parity,
         tolerance: embedding_tolerance(model.info.precision, quantised, model.tf32()),
         shipped,

@@ -106,11 +106,11 @@ pub fn company(m: &Measured) -> Found {
         None => Found::passed("the model takes one image at a time"),
         Some(mixing) if !mixing.matters() => Found::passed(agreement(mixing.change)),
         Some(mixing) if m.mixes() => {
-            Found::error(format!("{}. {}", mixing.found(), mixing::way_out(m.fixed)))
+            Found::error(format!("{}. {}", mixing.in_words(), mixing::way_out(m.fixed)))
         }
         Some(mixing) => Found::warning(format!(
             "the audit takes one image at a time; in larger batches, {}",
-            mixing.found()
+            mixing.in_words()
         )),
     }
 }
