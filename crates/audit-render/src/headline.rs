@@ -98,7 +98,7 @@ fn clean(known: &Contradictions) -> Option<Headline> {
     let b = report.benign.as_ref()?;
     let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
     let meaning = format!(
-        "Retrieval without an attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
+        "Share of queries whose nearest image has their class, without an attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
         b.r2, b.map, b.map_at_r
     );
     Some(Headline::of(known, CLEAN_R1.row(report), CLEAN_R1.label, meaning, Vec::new()))
