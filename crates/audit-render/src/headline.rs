@@ -92,6 +92,12 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     clean(known).into_iter().chain(corrupted(known)).chain(scores).chain(robust).chain(sizes).collect()
 }
 
+/// Whether the number that a suite is about is among the first numbers. The result of other suites, such as
+/// those on pairs, is what their attacks change.
+pub(super) fn scored(first: &[Headline]) -> bool {
+    first.iter().any(|f| f.row.quantity != CLEAN_R1 && !f.row.quantity.is_robust())
+}
+
 /// Retrieval without an attack; `None` if the images have no classes.
 fn clean(known: &Contradictions) -> Option<Headline> {
     let report = known.report;
