@@ -293,6 +293,8 @@ def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, im
     changes = {row["metric"]: row for row in comparison.rows() if row["model"] == "hardened.onnx"}
     assert changes["ars"]["value"] == candidate.ars
     assert changes["ars"]["change"] == pytest.approx(candidate.ars - report.ars)
+    (number,) = (row for row in candidate.json["numbers"] if row["name"] == "ars")
+    assert [changes["ars"]["low"], changes["ars"]["high"]] == number["interval"] and not changes["ars"]["above"]
     assert repr(comparison) == f"<onnx_audit.Comparison: {comparison.answer}>"
     assert "hardened.onnx" in str(comparison) and "hardened.onnx" in comparison._repr_html_()
 

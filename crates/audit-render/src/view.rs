@@ -10,7 +10,8 @@ pub use attacks::{
     under_attack, within,
 };
 pub use comparison::{
-    ARROW, ROW_HEADS, agreement, cells, compared, compared_first, interval_of, row_name, shown, transfer,
+    ARROW, ROW_HEADS, agreement, cells, compared, compared_first, compared_spread, interval_of, row_name,
+    shown, transfer,
 };
 pub use ladder::{about_ladder, dashed, file_column, ladder};
 pub use weakest::{weakest, weakest_by_attack};

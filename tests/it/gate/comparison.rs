@@ -138,6 +138,10 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     assert!(cells.contains(">worse<") && !cells.contains("no significant"), "{cells}");
     // Its name in the first table.
     assert!(cells.starts_with("/b><span>clean R@1</span>"), "{cells}");
+    // 10 and 50 of 60: SciPy's binomtest(k, 60).proportion_ci(method="wilson") is 0.0931 – 0.2803 and
+    // 0.7197 – 0.9069.
+    says(&texts[1], &["16.7<br><span class=\"quiet\">95 % 9.3 – 28.0</span>", ">95 % 72.0 – 90.7<"]);
+    says(&texts[2], &["| robust R@1 at 77/255 (95 %) |", "| 16.7 (9.3 – 28.0) |", "| 83.3 (72.0 – 90.7) |"]);
 
     // Reports of versions without the results of clean queries: the attacked ones are other queries.
     let old = |mut report: Report| {
