@@ -154,6 +154,23 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     insta::assert_snapshot!(dir.told());
 }
 
+/// Several losses of clean R@1 share a sentence. Of 201 queries the models find 191, 101 and 81.
+#[test]
+fn several_losses_of_clean_recall_share_a_sentence() {
+    let named = |name: &str, wrong: usize| {
+        let mut report = with_clean(with_strong(fixture(1.2), 50), wrong);
+        report.model.path = format!("{name}.onnx");
+        report.benign.as_mut().unwrap().sampling = Some("a sample".into());
+        report
+    };
+    let reports = [named("base", 10), named("b", 100), named("c", 120)];
+    let names = reports.iter().map(|r| r.model.path.clone()).collect();
+    let answer = audit::judge::compare::of_reports(names, &reports, None, true).unwrap().answer;
+    let begins = "b.onnx and c.onnx retrieve worse on clean images: R@1 50.2 (-44.8, ";
+    assert!(answer.starts_with(begins) && answer.contains(") and 40.3 (-54.7, "), "{answer}");
+    assert!(answer.contains(") against 95.0; under attack, "), "{answer}");
+}
+
 /// A score that its own report withholds is neither shown nor judged in a comparison.
 #[test]
 fn what_a_report_withholds_a_comparison_withholds() {
