@@ -333,17 +333,20 @@ class Comparison(_Document):
     def rows(self) -> list[Row]:
         """Returns a row for each model and metric.
 
-        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is withheld;
-        change, the difference from the baseline, with change_low and change_high, its 95 % interval; and word, the
-        conclusion from the change.
+        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is withheld,
+        and above, whether it is only known to be larger; low and high, the 95 % interval of the value; change, the
+        difference from the baseline, with change_low and change_high, its 95 % interval; and word, the conclusion from
+        the change.
         """
         rows = []
         for model in self.json["models"]:
             for row in model["rows"]:
+                low, high = row["interval"] or (None, None)
+                value = {"value": row["value"], "above": row.get("above", False), "low": low, "high": high}
                 difference = row.get("difference") or {}
                 low, high = difference.get("interval") or (None, None)
-                values = {"metric": row["metric"], "value": row["value"], "change": difference.get("value")}
-                rows.append({"model": model["model"], **values, "change_low": low, "change_high": high, "word": row["word"]})
+                change = {"change": difference.get("value"), "change_low": low, "change_high": high}
+                rows.append({"model": model["model"], "metric": row["metric"], **value, **change, "word": row["word"]})
         return rows
 
     @property

@@ -203,7 +203,7 @@ def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
     watch({"event": "end", "phase": "attacks", "seconds": 1})
     printed = capsys.readouterr().err
     assert "5/20" in printed and "ES 3/60 queries," in printed and "this takes long" in printed
-    assert "R1 7/60 queries broken" in printed
+    assert "R1 7/60 queries wrong" in printed
     # The program's estimates and bounds, not tqdm's. A phase that ends early fills its bar.
     assert "about 8 s left, at most 20 s" in printed and "about 7 s left" in printed
     assert "about 6 s left" in printed and "at most 9 s" not in printed
@@ -293,6 +293,8 @@ def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, im
     changes = {row["metric"]: row for row in comparison.rows() if row["model"] == "hardened.onnx"}
     assert changes["ars"]["value"] == candidate.ars
     assert changes["ars"]["change"] == pytest.approx(candidate.ars - report.ars)
+    (number,) = (row for row in candidate.json["numbers"] if row["name"] == "ars")
+    assert [changes["ars"]["low"], changes["ars"]["high"]] == number["interval"] and not changes["ars"]["above"]
     assert repr(comparison) == f"<onnx_audit.Comparison: {comparison.answer}>"
     assert "hardened.onnx" in str(comparison) and "hardened.onnx" in comparison._repr_html_()
 
