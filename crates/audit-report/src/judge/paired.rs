@@ -55,7 +55,7 @@ impl<'r> PairedReports<'r> {
         }
         let Some((a, b)) = &self.resampled else { return (None, 0) };
         if let Some(shares) = self.shares(metric) {
-            return (unless_few(shares.len(), Some(share::paired(&shares))), queries);
+            return (unless_few(shares.len(), Some(share::paired(&shares, 1.0))), queries);
         }
         let both = a.replicates.iter().zip(&b.replicates);
         let changes = both.filter_map(|(x, y)| Some(metric.in_replicate(b, y)? - metric.in_replicate(a, x)?));
