@@ -4,6 +4,9 @@
 use crate::common::{near, outcome};
 use crate::report_fixture::report;
 use audit::judge::breakdown::{breakdowns, weakest};
+use audit::judge::paired::PairedReports;
+use audit::judge::quantity::Quantity;
+use audit::judge::row::Difference;
 use audit::judge::score;
 use audit::record::{Measures, Outcome, Report};
 use serde_json::{from_value, json};
@@ -90,4 +93,33 @@ fn a_class_is_one_identity_and_a_group_has_several() {
     let row = |by: &str| found.breakdowns.iter().find(|b| b.by == by).unwrap().rows[0].interval;
     close(row("class"), (18.26763, 81.73237));
     close(row("group"), (0.00964, 99.99036));
+}
+
+fn difference(base: &Report, other: &Report, metric: &str) -> Difference {
+    PairedReports::new(base, other).difference(Quantity::find(metric).unwrap()).unwrap()
+}
+
+/// The interval of a difference of shares, and how much wider those from resamples become.
+#[test]
+fn differences_on_pairs_that_share_identities_are_wider() {
+    let [base, other] = [0, 1].map(of_twenty);
+    let found = difference(&base, &other, "attack.IMPERSONATE");
+    near(found.value, -32.5, 1e-9, "difference");
+    close(found.interval.unwrap(), (-54.27315, -3.18383));
+    for (metric, value, factor) in [
+        ("attack.IMPERSONATE.worst_group", -32.5, 1.84624),
+        ("attack.IMPERSONATE.resistance", 36.11111, 1.82333),
+    ] {
+        let found = difference(&base, &other, metric);
+        near(found.value, value, 1e-4, metric);
+        let (low, high) = difference(&apart(&base), &apart(&other), metric).interval.unwrap();
+        assert!(high - low > 10.0, "{metric}: {low} {high}");
+        close(found.interval.unwrap(), (value - factor * (value - low), value + factor * (high - value)));
+    }
+    // Other pairs of the same probes are not the same pairs.
+    let mut elsewhere = other.clone();
+    elsewhere.outcomes[7].targets = vec!["t09".into()];
+    for metric in ["attack.IMPERSONATE", "attack.IMPERSONATE.worst_group"] {
+        assert_eq!(difference(&base, &elsewhere, metric).interval, None, "{metric}");
+    }
 }
