@@ -3,8 +3,8 @@
 
 use super::card::Card;
 use super::identity::ModelIdentity;
-pub use super::look::Look;
-use super::look::Seen;
+pub use super::kind::ModelKind;
+use super::kind::Seen;
 use super::mixing::{self, Mixing};
 use super::prepared::{Loaded, ModelSource, PrepareMode, Prepared, declared};
 use super::remedy::{self, Flags};
@@ -35,7 +35,7 @@ pub struct Inspection {
     /// The narrowest float type that the file computes in.
     pub precision: DType,
     /// What it looks like.
-    pub look: Look,
+    pub look: ModelKind,
     /// Flags that read the value before its last layer, if it looks like a classifier.
     pub before: Option<Flags>,
     /// The model as an audit would take it, or why it would not.
@@ -78,7 +78,7 @@ pub fn inspect(
     let identity = file.identity.clone();
     // Weights are shared by the copies of a graph.
     let graph = file.graph.clone();
-    let inspection = |look: Look, taken: Result<Taken>| Inspection {
+    let inspection = |look: ModelKind, taken: Result<Taken>| Inspection {
         identity: identity.clone(),
         inputs: declared(&graph.inputs),
         outputs: declared(&graph.outputs),
@@ -87,7 +87,7 @@ pub fn inspect(
         before: None,
         taken,
     };
-    let unseen = |seen: &Seen| Look::of(&graph, seen, card.output.as_deref(), None);
+    let unseen = |seen: &Seen| ModelKind::of(&graph, seen, card.output.as_deref(), None);
     let unknown = Error::model(format!("{}: the graph is not prepared yet", path.display()));
     known(inspection(unseen(&Seen::default()), Err(unknown)));
     let mut seen = Seen::default();

@@ -2,7 +2,7 @@
 //! alone. The loss is compared at pairs of images, x + σu and x − σu with normal u. The size σ of the noise
 //! alternates, so that both fine and coarse structure is seen. The best image is the result.
 
-use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, shrinking, usual};
+use super::{Best, Bound, Draw, Scaled, Search, SearchState, Setting, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// Pairs of images behind one move.
@@ -62,7 +62,7 @@ impl Nes {
     }
 }
 
-impl Walk for Nes {
+impl SearchState for Nes {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: Scaled) {
         self.best.see(loss, x);
         self.tried += 1;

@@ -15,11 +15,11 @@ mod weakest;
 
 pub use page::page;
 
-use super::headline::{Headline, headlines};
+use super::headline::{Headline, headlines, scored};
 use super::sections::SECTIONS;
 use super::view::{
     about, about_ladder, bound, capital, crafted, dashed, ladder, measures, not_run, numbers, stepping,
-    strong_sample,
+    strong_sample, under_attack,
 };
 use audit_base::Result;
 use audit_report::facts::is_robust_term;
@@ -55,9 +55,17 @@ fn alarms(report: &Report) -> Markup {
 }
 
 fn robustness(report: &Report) -> Markup {
+    let first = headlines(report);
+    let own = if scored(&first) { Vec::new() } else { under_attack(report) };
+    let lead = match own.is_empty() {
+        true => "Higher is more robust.",
+        // Of wrong decisions, for example, lower is.
+        false => "First what the attacks change. Of the numbers below it, higher is more robust.",
+    };
     let cards = html! {
         @for note in &report.scores.notes { p { (sentence(note)) } }
-        .scores { @for first in headlines(report) { (score(report, &first)) } }
+        @for text in &own { p { b { (sentence(text)) "." } } }
+        .scores { @for first in &first { (score(report, first)) } }
         @if let Some((rungs, chart)) = ladder(report).zip(curves::ladder(report)) {
             .card.rungs {
                 (chart)
@@ -68,7 +76,7 @@ fn robustness(report: &Report) -> Markup {
     };
     html! {
         @if let Some(gate) = &report.gate { (banner(gate)) }
-        (section("How robust is it?", "Higher is more robust.", cards))
+        (section("How robust is it?", lead, cards))
     }
 }
 
