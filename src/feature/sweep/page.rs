@@ -62,12 +62,7 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
         }
     };
     let lead = format!("{}.", escape::markup(&shown::what(sweep)));
-    Ok(page(
-        "Sweep",
-        sweep.model.path.rsplit(['/', '\\']).next().unwrap_or_default(),
-        &lead,
-        &sections.into_string(),
-    ))
+    Ok(page("Sweep", sweep.model.name(), &lead, &sections.into_string()))
 }
 
 /// The axis that curves run along: the first with several values.
