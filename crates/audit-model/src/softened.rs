@@ -41,6 +41,17 @@ impl Route {
         }
     }
 
+    /// This route, behind those that it is compared with: a straight-through pass that equals the softened
+    /// one counts as the softened one. None for the exact gradient.
+    pub(super) fn compared(self) -> &'static [Route] {
+        match self {
+            Route::Exact => &[],
+            Route::Softened => &[Route::Softened],
+            Route::StraightThrough => &[Route::Softened, Route::StraightThrough],
+            Route::Widened => &[Route::Widened],
+        }
+    }
+
     /// The slopes in its backward graph.
     fn pass(self) -> Pass {
         match self {
