@@ -96,6 +96,15 @@ class Report(_Document):
         return self._score("eps50")
 
     @property
+    def median_eps(self) -> float | None:
+        """The median of the smallest perturbations that make queries wrong, in 255ths.
+
+        The largest ε that was searched if it is above that; None if the suite doesn't search for them, or the
+        value is withheld.
+        """
+        return self._score("median_eps")
+
+    @property
     def ars(self) -> float | None:
         """Adversarial resistance score, 0-100; None if the suite has none or it is withheld."""
         return self._score("ars")
@@ -104,6 +113,11 @@ class Report(_Document):
     def ers(self) -> float | None:
         """Empirical robustness score, 0-100; None if the suite has none or it is withheld."""
         return self._score("ers")
+
+    @property
+    def ars_strong(self) -> float | None:
+        """ARS under the strong search, 0-100; None if the suite has none or it is withheld."""
+        return self._score("ars_strong")
 
     def _score(self, name: str) -> float | None:
         return self._numbers.get(name, {}).get("value")
@@ -333,17 +347,20 @@ class Comparison(_Document):
     def rows(self) -> list[Row]:
         """Returns a row for each model and metric.
 
-        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is withheld;
-        change, the difference from the baseline, with change_low and change_high, its 95 % interval; and word, the
-        conclusion from the change.
+        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is withheld,
+        and above, whether it is only known to be larger; low and high, the 95 % interval of the value; change, the
+        difference from the baseline, with change_low and change_high, its 95 % interval; and word, the conclusion from
+        the change.
         """
         rows = []
         for model in self.json["models"]:
             for row in model["rows"]:
+                low, high = row["interval"] or (None, None)
+                value = {"value": row["value"], "above": row.get("above", False), "low": low, "high": high}
                 difference = row.get("difference") or {}
                 low, high = difference.get("interval") or (None, None)
-                values = {"metric": row["metric"], "value": row["value"], "change": difference.get("value")}
-                rows.append({"model": model["model"], **values, "change_low": low, "change_high": high, "word": row["word"]})
+                change = {"change": difference.get("value"), "change_low": low, "change_high": high}
+                rows.append({"model": model["model"], "metric": row["metric"], **value, **change, "word": row["word"]})
         return rows
 
     @property

@@ -203,7 +203,7 @@ def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
     watch({"event": "end", "phase": "attacks", "seconds": 1})
     printed = capsys.readouterr().err
     assert "5/20" in printed and "ES 3/60 queries," in printed and "this takes long" in printed
-    assert "R1 7/60 queries broken" in printed
+    assert "R1 7/60 queries wrong" in printed
     # The program's estimates and bounds, not tqdm's. A phase that ends early fills its bar.
     assert "about 8 s left, at most 20 s" in printed and "about 7 s left" in printed
     assert "about 6 s left" in printed and "at most 9 s" not in printed
@@ -283,6 +283,16 @@ def test_a_failed_gate_has_the_report(report: onnx_audit.Report, plain: Path, im
         onnx_audit.gate(tmp_path / "r.json", fail_under={"benign.r1": 101})
     assert caught.value.report.passed is False
     assert onnx_audit.gate(report, baseline=report).passed is True
+    # An audit repeats the trials of its baseline.
+    again = onnx_audit.audit(plain, images, baseline=report, **QUICK)
+    assert again.passed is True and again.json["trials"] == report.json["trials"]
+
+
+def test_the_median_of_the_smallest_perturbations_is_a_number(plain: Path, images: Path):
+    report = onnx_audit.audit(plain, images, suite="minimum", max_queries=12, steps=8, progress=False)
+    numbers = {row["name"]: row for row in report.json["numbers"]}
+    assert report.median_eps == numbers["median_eps"]["value"] > 0
+    assert report.eps50 is None and report.ars_strong is None
 
 
 def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
@@ -293,6 +303,8 @@ def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, im
     changes = {row["metric"]: row for row in comparison.rows() if row["model"] == "hardened.onnx"}
     assert changes["ars"]["value"] == candidate.ars
     assert changes["ars"]["change"] == pytest.approx(candidate.ars - report.ars)
+    (number,) = (row for row in candidate.json["numbers"] if row["name"] == "ars")
+    assert [changes["ars"]["low"], changes["ars"]["high"]] == number["interval"] and not changes["ars"]["above"]
     assert repr(comparison) == f"<onnx_audit.Comparison: {comparison.answer}>"
     assert "hardened.onnx" in str(comparison) and "hardened.onnx" in comparison._repr_html_()
 

@@ -106,7 +106,7 @@ fn replay(request: &Request, setup: &Setup, context: &AttackContext, path: &Path
     let TrialFile { protocol, form, metric, mut selection } = threat::read_trials(&name, &trials, context)?;
     selection.again(skipped, form, context).map_err(|e| e.context(&name))?;
     for (what, theirs, ours) in [
-        ("protocol", protocol.name().to_string(), setup.protocol.name().to_string()),
+        ("protocol", protocol.to_string(), setup.protocol.to_string()),
         ("form", form.to_string(), setup.plan.form.to_string()),
         ("metric", metric.name().to_string(), gallery.metric.name().to_string()),
     ] {

@@ -147,9 +147,9 @@ impl fmt::Display for Position {
         let Position { attack, step, steps, queries, broken, of } = self;
         match steps {
             0 if broken == of => {
-                write!(f, "{attack} {broken}/{of} queries broken, strong search for smaller changes")
+                write!(f, "{attack} {broken}/{of} queries wrong, strong search for smaller changes")
             }
-            0 => write!(f, "{attack} {broken}/{of} queries broken, strong search"),
+            0 => write!(f, "{attack} {broken}/{of} queries wrong, strong search"),
             _ => write!(f, "{attack} {queries}/{of} queries, step {step}/{steps}"),
         }
     }

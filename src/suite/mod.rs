@@ -173,8 +173,9 @@ impl Suite {
                 "unknown suite `{name}`{nearest}. `audit suites` describes all; a suite of your own is a .yaml file"
             )));
         }
-        let yaml = files::read_text(path, files::BY_HAND)
-            .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+        let yaml = files::read_text(path, files::BY_HAND).map_err(|e| {
+            Error::usage(format!("can't read the suite {name}: {e} (`audit suites` lists the built-in ones)"))
+        })?;
         Suite::parse(name, &yaml)
     }
 

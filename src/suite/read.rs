@@ -176,7 +176,6 @@ fn ladder(file: &str, raw: &Raw, attacks: &[SuiteAttack]) -> Result<Option<usize
     }
 }
 
-/// The attacks that a suite lists.
 fn attacks(file: &str, raw: &Raw, search: &Search) -> Result<Vec<SuiteAttack>> {
     let mut attacks: Vec<SuiteAttack> = Vec::new();
     for text in &raw.attacks.value {

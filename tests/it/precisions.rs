@@ -44,8 +44,8 @@ fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result
     let Some(audit::command::Command::Compare(args)) = crate::common::cli(&line).command else {
         panic!("another command")
     };
-    feature::compare::run(models, &crate::common::here(args.request(models[0])?))
-        .map(|(comparison, _)| comparison)
+    let request = args.audits.request(models[0], &args.reports, &args.progress)?;
+    feature::compare::run(models, &crate::common::here(request)).map(|(comparison, _)| comparison)
 }
 
 /// Four audits on the trials of the first: attacks on either model, measured on the first and on the second.

@@ -180,6 +180,12 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     let doctor = format!("audit doctor {line}");
     let again = "--data pairs.csv --suite faces --max-queries 200 -o ";
     says(&page, &["this audit attacked only 6 decisions", &doctor, again]);
+    // The page begins with what the suite is about.
+    says(&page, &["Clean → under attack: genuine pairs refused: DODGE "]);
+    // No flag of this audit kept the strong search from R@1.
+    let gaps: Vec<&str> = found.warnings.iter().map(|w| w.text.as_str()).collect();
+    assert!(gaps.iter().any(|text| text.contains("decisions about pairs were attacked")), "{gaps:?}");
+    assert!(!gaps.iter().any(|text| text.contains("--strong-sample off")), "{gaps:?}");
     assert!(!page.contains("--suite strong") && gate.note.is_none());
     let said = ["240 genuine and 1000 impostor pairs of the list", "far=0.01", "IMPERSONATE", "by group"];
     says(&one_line(&report::terminal::render(&found)), &said);

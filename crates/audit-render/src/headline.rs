@@ -92,13 +92,19 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     clean(known).into_iter().chain(corrupted(known)).chain(scores).chain(robust).chain(sizes).collect()
 }
 
+/// Whether the number that a suite is about is among the first numbers. The result of other suites, such as
+/// those on pairs, is what their attacks change.
+pub(super) fn scored(first: &[Headline]) -> bool {
+    first.iter().any(|f| f.row.quantity != CLEAN_R1 && !f.row.quantity.is_robust())
+}
+
 /// Retrieval without an attack; `None` if the images have no classes.
 fn clean(known: &Contradictions) -> Option<Headline> {
     let report = known.report;
     let b = report.benign.as_ref()?;
     let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
     let meaning = format!(
-        "Retrieval without an attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
+        "Share of queries whose nearest image has their class, without an attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
         b.r2, b.map, b.map_at_r
     );
     Some(Headline::of(known, CLEAN_R1.row(report), CLEAN_R1.label, meaning, Vec::new()))

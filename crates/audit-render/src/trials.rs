@@ -115,7 +115,6 @@ fn measures(report: &Report) -> Vec<Named> {
     all
 }
 
-/// The table as Parquet.
 pub(super) fn parquet(report: &Report) -> Result<Vec<u8>> {
     columns::write("trials", &table(report))
 }

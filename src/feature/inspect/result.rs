@@ -197,7 +197,6 @@ impl AuditCost {
     }
 }
 
-/// What to do.
 fn next_steps(request: &Inspect, found: &Inspection, problem: Option<&Error>) -> Vec<String> {
     let (model, exists) = (request.model.to_string_lossy(), |name: &str| Path::new(name).exists());
     let audit = |more: &[String]| first_audit(&model, &words(&request.command), more, QUERIES, &exists);

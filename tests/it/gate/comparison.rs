@@ -138,6 +138,10 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     assert!(cells.contains(">worse<") && !cells.contains("no significant"), "{cells}");
     // Its name in the first table.
     assert!(cells.starts_with("/b><span>clean R@1</span>"), "{cells}");
+    // 10 and 50 of 60: SciPy's binomtest(k, 60).proportion_ci(method="wilson") is 0.0931 – 0.2803 and
+    // 0.7197 – 0.9069.
+    says(&texts[1], &["16.7<br><span class=\"quiet\">95 % 9.3 – 28.0</span>", ">95 % 72.0 – 90.7<"]);
+    says(&texts[2], &["| robust R@1 at 77/255 (95 %) |", "| 16.7 (9.3 – 28.0) |", "| 83.3 (72.0 – 90.7) |"]);
 
     // Reports of versions without the results of clean queries: the attacked ones are other queries.
     let old = |mut report: Report| {
@@ -148,6 +152,23 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     assert_eq!(row_of(&comparison, "benign.r1")["word"], "no_interval");
     dir.note(&texts[0]);
     insta::assert_snapshot!(dir.told());
+}
+
+/// Several losses of clean R@1 share a sentence. Of 201 queries the models find 191, 101 and 81.
+#[test]
+fn several_losses_of_clean_recall_share_a_sentence() {
+    let named = |name: &str, wrong: usize| {
+        let mut report = with_clean(with_strong(fixture(1.2), 50), wrong);
+        report.model.path = format!("{name}.onnx");
+        report.benign.as_mut().unwrap().sampling = Some("a sample".into());
+        report
+    };
+    let reports = [named("base", 10), named("b", 100), named("c", 120)];
+    let names = reports.iter().map(|r| r.model.path.clone()).collect();
+    let answer = audit::judge::compare::of_reports(names, &reports, None, true).unwrap().answer;
+    let begins = "b.onnx and c.onnx retrieve worse on clean images: R@1 50.2 (-44.8, ";
+    assert!(answer.starts_with(begins) && answer.contains(") and 40.3 (-54.7, "), "{answer}");
+    assert!(answer.contains(") against 95.0; under attack, "), "{answer}");
 }
 
 /// A score that its own report withholds is neither shown nor judged in a comparison.

@@ -38,7 +38,7 @@ fn masked_below(outcomes: &[Outcome]) -> Option<Found> {
 /// tier, on the same queries, beyond chance. `softened` are the nodes that softened backward passes change.
 fn masked_at_eps(outcomes: &[Outcome], softened: &[String]) -> Found {
     if attacked(outcomes).next().is_none() {
-        return no_strong_search();
+        return no_strong_search(outcomes);
     }
     let correct = || attacked(outcomes).filter(|o| o.before.hit == Some(true));
     let right = correct().count();

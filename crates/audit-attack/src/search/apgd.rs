@@ -18,7 +18,6 @@ struct Apgd {
     alpha: f32,
     /// Step numbers at which the step size is reconsidered, in descending order.
     checkpoints: Vec<usize>,
-    /// Steps made.
     step: usize,
     /// The image that the latest gradient belongs to.
     at: Vec<f32>,

@@ -13,7 +13,6 @@ pub const COSINE: Search = usual(&schedules::COSINE, |setting, _| {
 struct Cosine {
     alpha: f32,
     steps: usize,
-    /// Steps made.
     step: usize,
     best: Best,
 }

@@ -35,7 +35,6 @@ const DECAY: f32 = 0.5;
 
 struct Fmn {
     steps: usize,
-    /// Steps made.
     step: usize,
     /// The radius that the next image must stay in.
     eps: f32,

@@ -67,7 +67,6 @@ pub fn nearest_levels(x: &mut [f32], bound: &Bound) {
 
 struct GreyLevels {
     steps: usize,
-    /// Steps made.
     step: usize,
     /// The image before rounding [P].
     exact: Vec<f32>,

@@ -46,7 +46,6 @@ impl MomentumSum {
 struct Momentum {
     alpha: f32,
     steps: usize,
-    /// Steps made.
     step: usize,
     sum: MomentumSum,
     best: Best,

@@ -31,7 +31,6 @@ struct MultiEps {
     /// The size of a step in the ball of radius ε. In another it is in proportion.
     alpha: f32,
     steps: usize,
-    /// Steps made.
     step: usize,
     sum: MomentumSum,
     /// Of the images within the last radius.

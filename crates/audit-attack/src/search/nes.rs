@@ -16,7 +16,6 @@ pub const NES: Search = usual(&schedules::NES, |setting, draw| Box::new(Nes::new
 struct Nes {
     draw: Draw,
     steps: usize,
-    /// Images tried.
     tried: usize,
     /// The image that moves.
     at: Vec<f32>,
@@ -27,7 +26,6 @@ struct Nes {
     /// The sum of the directions, each times the difference of its losses, and the number of pairs in it.
     slope: Vec<f32>,
     pairs: usize,
-    /// Moves made.
     moves: usize,
     best: Best,
 }

@@ -30,7 +30,6 @@ struct Population {
     free: Option<Vec<bool>>,
     /// Whether points are images; see [`Bound::pixels`].
     pixels: bool,
-    /// Images tried.
     tried: usize,
     /// The image that moves.
     at: Vec<f32>,

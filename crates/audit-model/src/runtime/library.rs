@@ -115,7 +115,8 @@ fn search(at: &Surroundings) -> Result<(ort::environment::Environment, PathBuf)>
     }
     Err(Error::usage(format!(
         "ONNX Runtime {VERSION} isn't here: neither --ort-lib nor ORT_DYLIB_PATH names a library, and no other place has one that \
-         serves:{}\n{FETCH}",
+         serves:{}\n{FETCH}. If `audit` is outside of the Python environment that has onnxruntime, set ORT_DYLIB_PATH to \
+         the folder onnxruntime/capi there",
         seen.concat()
     )))
 }

@@ -264,8 +264,8 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
             row.queries
         ),
         format!(
-            "Published defences keep {kept:.1} to {most_kept:.1} % of their clean R@1 under one attack, ES. Of the clean R@1 of \
-             the attacked queries, {:.1} %, that would be {weakest:.1} to {best:.1} %",
+            "Published defences keep {kept:.1} to {most_kept:.1} % of their clean R@1 under one attack, ES. For the attacked \
+             queries, whose clean R@1 is {:.1} %, this would be a robust R@1 of {weakest:.1} to {best:.1} %",
             robust.clean
         ),
     ];

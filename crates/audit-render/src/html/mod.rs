@@ -8,20 +8,18 @@
 mod curves;
 pub mod examples;
 pub mod page;
-mod paper;
 mod retrieval;
 mod strong;
 mod verdict;
 mod weakest;
 
 pub use page::page;
-pub(super) use paper::sections as paper;
 
-use super::headline::{Headline, headlines};
+use super::headline::{Headline, headlines, scored};
 use super::sections::SECTIONS;
 use super::view::{
     about, about_ladder, bound, capital, crafted, dashed, ladder, measures, not_run, numbers, stepping,
-    strong_sample,
+    strong_sample, under_attack,
 };
 use audit_base::Result;
 use audit_report::facts::is_robust_term;
@@ -56,11 +54,18 @@ fn alarms(report: &Report) -> Markup {
     }
 }
 
-/// The section on robustness.
 fn robustness(report: &Report) -> Markup {
+    let first = headlines(report);
+    let own = if scored(&first) { Vec::new() } else { under_attack(report) };
+    let lead = match own.is_empty() {
+        true => "Higher is more robust.",
+        // Of wrong decisions, for example, lower is.
+        false => "First what the attacks change. Of the numbers below it, higher is more robust.",
+    };
     let cards = html! {
         @for note in &report.scores.notes { p { (sentence(note)) } }
-        .scores { @for first in headlines(report) { (score(report, &first)) } }
+        @for text in &own { p { b { (sentence(text)) "." } } }
+        .scores { @for first in &first { (score(report, first)) } }
         @if let Some((rungs, chart)) = ladder(report).zip(curves::ladder(report)) {
             .card.rungs {
                 (chart)
@@ -71,7 +76,7 @@ fn robustness(report: &Report) -> Markup {
     };
     html! {
         @if let Some(gate) = &report.gate { (banner(gate)) }
-        (section("How robust is it?", "Higher is more robust.", cards))
+        (section("How robust is it?", lead, cards))
     }
 }
 
@@ -121,7 +126,6 @@ fn score(report: &Report, first: &Headline) -> Markup {
     }
 }
 
-/// The scale of a number.
 fn scale(value: f64, interval: Option<(f64, f64)>, base: Option<f64>) -> Markup {
     let share = |v: f64| v.clamp(0.0, 100.0);
     let x = at(share(value));
@@ -142,7 +146,6 @@ fn scale(value: f64, interval: Option<(f64, f64)>, base: Option<f64>) -> Markup 
     }
 }
 
-/// The section on trust.
 fn trust(report: &Report) -> Markup {
     let mut gravest: Vec<_> = report.warnings.iter().collect();
     gravest.sort_by_key(|w| std::cmp::Reverse(w.severity));

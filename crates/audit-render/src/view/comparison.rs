@@ -48,6 +48,13 @@ pub fn compared(comparison: &Comparison, entry: &ComparedModel, metric: &Quantit
     (value_of(row) + &eps.map_or(String::new(), |eps| format!(" at {eps}")), row.void)
 }
 
+/// The 95 % interval of one of these numbers in its own report; `None` if it has none, or is not shown or
+/// invalid.
+pub fn compared_spread<'c>(entry: &'c ComparedModel, metric: &Quantity) -> Option<&'c str> {
+    let row = entry.row(metric).filter(|row| row.state == State::Measured && !row.void)?;
+    row.spread.as_deref()
+}
+
 /// The value of a row, or its state.
 fn value_of(row: &ComparedValue) -> String {
     match (row.state, row.value) {

@@ -10,15 +10,13 @@ use crate::record::Report;
 /// their order. A significant loss of clean R@1 against the baseline, the first of them, comes first.
 pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> String {
     let names = names(models);
-    let losses: Vec<String> =
-        models.iter().zip(&names).filter_map(|(model, name)| loss(model, name, models)).collect();
     let answer = robust(models, reports, &names);
-    match losses.is_empty() {
-        true => answer.unwrap_or_else(|why| format!("Undecided which model is the most robust: {why}")),
-        false => {
+    match losses(models, &names) {
+        None => answer.unwrap_or_else(|why| format!("Undecided which model is the most robust: {why}")),
+        Some(losses) => {
             let answer =
                 answer.unwrap_or_else(|why| format!("undecided which model is the most robust: {why}"));
-            format!("{}; under attack, {answer}", losses.join("; "))
+            format!("{losses}; under attack, {answer}")
         }
     }
 }
@@ -29,15 +27,38 @@ fn names(models: &[ComparedModel]) -> Vec<&str> {
     models.iter().map(|m| if alike(m) { m.report.as_str() } else { m.model.as_str() }).collect()
 }
 
-/// A significant loss of clean R@1.
-fn loss(model: &ComparedModel, name: &str, models: &[ComparedModel]) -> Option<String> {
-    let row = model.row(CLEAN_R1).filter(|row| row.word == Word::Worse)?;
+/// The significant losses of clean R@1; `None` if no model has one.
+fn losses(models: &[ComparedModel], names: &[&str]) -> Option<String> {
     let base = models.iter().find(|m| m.base)?.row(CLEAN_R1)?.value?;
-    Some(format!(
-        "{name} retrieves worse on clean images: R@1 {} against {base:.1} ({})",
-        CLEAN_R1.show(row.value?),
-        spread(CLEAN_R1, row.difference.as_ref()?)
-    ))
+    let lost = models.iter().zip(names).filter_map(|(model, name)| {
+        let row = model.row(CLEAN_R1).filter(|row| row.word == Word::Worse)?;
+        let by = spread(CLEAN_R1, row.difference.as_ref()?);
+        Some((name.to_string(), CLEAN_R1.show(row.value?), by))
+    });
+    let lost: Vec<(String, String, String)> = lost.collect();
+    match lost.as_slice() {
+        [] => None,
+        [(name, r1, by)] => {
+            Some(format!("{name} retrieves worse on clean images: R@1 {r1} against {base:.1} ({by})"))
+        }
+        several => {
+            let names: Vec<String> = several.iter().map(|(name, ..)| name.clone()).collect();
+            let numbers: Vec<String> = several.iter().map(|(_, r1, by)| format!("{r1} ({by})")).collect();
+            Some(format!(
+                "{} retrieve worse on clean images: R@1 {} against {base:.1}",
+                series(&names),
+                series(&numbers)
+            ))
+        }
+    }
+}
+
+/// `a`, `a and b`, or `a, b and c`.
+fn series(parts: &[String]) -> String {
+    match parts {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => parts.concat(),
+    }
 }
 
 /// A difference with its interval.
@@ -87,12 +108,12 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
         (true, _) => Ok(format!(
             "{} is the most robust: {what} is {value}, against {}",
             names[best.0],
-            beaten.join(" and ")
+            series(&beaten)
         )),
         (false, _) => Err(format!(
             "{what} of {} is {value}, not significantly different from {}",
             names[best.0],
-            close.join(" and ")
+            series(&close)
         )),
     }
 }

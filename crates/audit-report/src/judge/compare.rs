@@ -371,7 +371,7 @@ fn entry(
             Word::Worse => -1,
             _ => 0,
         };
-        let above = own.is_above();
+        let (above, spread) = (own.is_above(), own.spread());
         let Row { value, state, why, interval, queries, budget, void, .. } = own;
         Some(ComparedValue {
             metric,
@@ -380,6 +380,7 @@ fn entry(
             state,
             why,
             interval,
+            spread,
             queries,
             eps: budget,
             difference,

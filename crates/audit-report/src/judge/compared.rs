@@ -52,6 +52,9 @@ pub struct ComparedValue {
     pub why: Option<String>,
     /// 95 % interval of the value in its own report.
     pub interval: Option<(f64, f64)>,
+    /// The same as `low – high`, as the report itself shows it.
+    #[serde(skip)]
+    pub spread: Option<String>,
     /// Number of queries behind the value.
     pub queries: usize,
     /// The ε of the value, such as `8/255`, for metrics that depend on one.

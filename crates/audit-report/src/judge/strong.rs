@@ -80,12 +80,16 @@ pub fn member_rows<'o>(
     objective.members_in(outcomes.clone()).into_iter().map(row).collect()
 }
 
-/// The result of a check of the strong search, if it attacked nothing.
-pub fn no_strong_search() -> Found {
-    Found::not_checked(
-        "no query was attacked by the strong search",
-        "Audit without `--strong-sample off`, `--surrogate` and `--only`",
-    )
+/// The result of a check of the strong search, if it attacked no query. `outcomes` are all of the audit.
+pub fn no_strong_search(outcomes: &[Outcome]) -> Found {
+    // A list of pairs has no R@1, whatever the flags.
+    match outcomes.iter().any(|o| o.after.accepted.is_some()) {
+        true => Found::not_checked("decisions about pairs were attacked, and not R@1", ""),
+        false => Found::not_checked(
+            "no query was attacked by the strong search",
+            "Audit without `--strong-sample off`, `--surrogate` and `--only`",
+        ),
+    }
 }
 
 /// Advice to get more queries for a check that counts them.
@@ -155,7 +159,7 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
 
 /// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
 pub fn contradicted(outcomes: &[Outcome]) -> Found {
-    let Some(counts) = Counts::of(outcomes) else { return no_strong_search() };
+    let Some(counts) = Counts::of(outcomes) else { return no_strong_search(outcomes) };
     let all = TermComparison::all(outcomes);
     if all.is_empty() {
         let shares = |of: &&Facts| of.shares && outcomes.iter().any(|o| of.made(o));

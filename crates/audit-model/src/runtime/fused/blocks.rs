@@ -91,7 +91,6 @@ struct Move {
     outside: Option<String>,
 }
 
-/// The name in blocks of a value.
 fn blocked_name(name: &str) -> String {
     format!("audit/blocks/{name}")
 }

@@ -175,6 +175,7 @@ impl CheckedNumber {
             (_, true) => format!("worse by more than the tolerance {tolerance}"),
             _ if at_least => format!("which may exceed the tolerance {tolerance}"),
             (true, false) => format!("beyond the tolerance {tolerance}, but no more than chance explains"),
+            (false, false) if drop <= ROUNDING => "no loss".into(),
             (false, false) => format!("within the tolerance {tolerance}"),
         };
         // With the usual digits, a change beyond the tolerance may look equal to it.

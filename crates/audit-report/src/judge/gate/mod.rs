@@ -33,7 +33,6 @@ use checks::{CheckedNumber, doubt, uncompared, unmeasured};
 use recomputed::Recomputed;
 pub use rules::{Demand, Rule, Rules, check};
 
-/// The baseline in messages.
 const BASELINE: &str = "the baseline";
 
 impl Verdict {
