@@ -23,8 +23,8 @@ pub struct PassCount<'w> {
 }
 
 impl<'w> PassCount<'w> {
-    /// No passes yet. `strong`: [what strong searches take](Amount::expected), which counts like one more that
-    /// has ended.
+    /// No passes yet. `strong`: [what strong searches take](Amount::expected), which counts like one more
+    /// that has ended.
     pub fn new(watch: &'w mut WatchPasses<'w>, strong: [usize; 2]) -> PassCount<'w> {
         PassCount { watch, before: 0, now: 0, current: Amount::default(), strong, ahead: Vec::new() }
     }
