@@ -144,15 +144,9 @@ impl<'e> Planned<'e> {
 fn used_passes(model: &mut Model, earlier: &[Route], outcomes: &[Outcome]) -> (Vec<String>, Vec<Warning>) {
     let mut used = Vec::new();
     for (route, or) in threat::ensemble::routes(outcomes) {
-        used.push(route);
-        if let (false, Some(or)) = (model.form(route), or) {
-            used.push(or);
-            model.form(or);
-        }
+        used.extend(model.routes_taken(std::iter::once(route).chain(or)));
     }
-    // Straight-through passes are built after softened ones.
-    let follows = |route| route == Route::Softened && used.contains(&Route::StraightThrough);
-    let own = |route| used.contains(&route) || follows(route) || !earlier.contains(&route);
+    let own = |route| used.contains(&route) || !earlier.contains(&route);
     let unformed = model.unformed().filter(|(route, _)| own(*route));
     let findings = unformed.map(|(route, why)| warnings::unformed(route, why));
     (model.softened_nodes(own), findings.filter_map(Finding::warning).collect())

@@ -275,29 +275,33 @@ impl Model {
         if route == Route::Exact {
             return Some(self.workers());
         }
-        self.form(route);
-        let found = self.others.iter_mut().find(|(of, _)| *of == route);
-        found.and_then(|(_, model)| model.as_mut().ok()?.as_mut()).map(Softened::workers)
+        self.other(route)?.as_mut().ok()?.as_mut().map(Softened::workers)
     }
 
-    /// Loads the model with the gradients of a route, unless it is loaded already. Returns whether the model
-    /// has a backward pass of its own for this route ([`Model::workers_with`]).
-    pub fn form(&mut self, route: Route) -> bool {
-        // A straight-through pass that equals the softened one counts as the softened one, so that one is
-        // loaded first.
-        let order: &[Route] = match route {
-            Route::Exact => &[],
-            Route::StraightThrough => &[Route::Softened, Route::StraightThrough],
-            _ => &[route],
-        };
-        for &route in order {
+    /// The routes that attacks take which prefer the first of these to the others: up to one for which the
+    /// model has a backward pass of its own ([`Model::workers_with`]), each behind those that it is compared
+    /// with.
+    pub fn routes_taken(&mut self, preferred: impl IntoIterator<Item = Route>) -> Vec<Route> {
+        let mut taken = Vec::new();
+        for route in preferred {
+            taken.extend(route.compared());
+            if route == Route::Exact || matches!(self.other(route), Some(Ok(Some(_)))) {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// The model with the gradients of a route, which is loaded unless it is already, as are those that it is
+    /// compared with; `None` for the exact gradient.
+    fn other(&mut self, route: Route) -> Option<&mut std::result::Result<Option<Softened>, String>> {
+        for &route in route.compared() {
             if !self.others.iter().any(|(of, _)| *of == route) {
                 let opened = self.softened(route).map_err(|e| e.message);
                 self.others.push((route, opened));
             }
         }
-        let found = self.others.iter().find(|(of, _)| *of == route);
-        route == Route::Exact || found.is_some_and(|(_, model)| matches!(model, Ok(Some(_))))
+        self.others.iter_mut().find(|(of, _)| *of == route).map(|(_, model)| model)
     }
 
     /// [`Model::workers_with`] as a function, for the strong search.

@@ -41,6 +41,17 @@ impl Route {
         }
     }
 
+    /// This route, behind those that it is compared with: a straight-through pass that equals the softened
+    /// one counts as the softened one. None for the exact gradient.
+    pub(super) fn compared(self) -> &'static [Route] {
+        match self {
+            Route::Exact => &[],
+            Route::Softened => &[Route::Softened],
+            Route::StraightThrough => &[Route::Softened, Route::StraightThrough],
+            Route::Widened => &[Route::Widened],
+        }
+    }
+
     /// The slopes in its backward graph.
     fn pass(self) -> Pass {
         match self {
@@ -177,12 +188,9 @@ impl Prepared {
 /// share.
 fn fingerprint(graph: &Graph) -> [u8; 32] {
     const SHORT: usize = 256;
-    let mut hash = Sha256::new_with_prefix(format!("{:?}", graph.nodes));
-    for (name, tensor) in graph.constants.iter().filter(|(_, t)| t.bytes.len() <= SHORT) {
-        hash.update(name);
-        hash.update(&tensor.bytes);
-    }
-    hash.finalize().into()
+    let short = graph.constants.iter().filter(|(_, tensor)| tensor.bytes.len() <= SHORT);
+    let short = short.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+    Sha256::digest(Graph::new(graph.nodes.clone(), short).encode()).into()
 }
 
 impl Softened {

@@ -3,7 +3,7 @@
 use super::cost;
 use crate::check::attacked::Outcomes;
 use crate::check::plans::{self, Amount};
-use crate::check::stronger_attacks::DoctorInput;
+use crate::check::stronger_attacks::{DoctorInput, PassCount};
 use crate::check::{self, CHECKS};
 use crate::error::did_you_mean;
 use crate::judge::score::Basis;
@@ -83,8 +83,8 @@ pub fn attacks(
         phase.advance([made, left], None);
         interrupt::check(" while checks attacked")
     };
-    let mut input = DoctorInput::new(model, context, &pixels, trials, plan, other, &mut watch)?;
-    input.foresee(strong);
+    let work = PassCount::new(&mut watch, strong);
+    let mut input = DoctorInput::new(model, context, &pixels, trials, plan, other, work)?;
     input.expect(checks);
     let mut outcomes = input.outcomes()?;
     if !found.is_empty() {

@@ -1,9 +1,7 @@
 //! Refusals that name a command.
 
 use super::pasted;
-use crate::common::models::{
-    Weights, colour, free, grey, images, small, subgraph, trunk, trunk_weights, value,
-};
+use crate::common::models::{Weights, free, grey, images, subgraph, trunk, trunk_weights, value};
 use crate::common::{Temp, says};
 use onnx_grad::Graph;
 use onnx_grad::graph::{DType, Dim, Node, Value};

@@ -162,9 +162,10 @@ pub struct Compute {
     pub batch: Option<usize>,
     /// Threads; 0: one per core.
     pub threads: usize,
-    /// ONNX Runtime's library; `None`: searched for.
+    /// ONNX Runtime's library; `None`: searched for. A process loads one: that of its first audit.
     pub library: Option<PathBuf>,
-    /// Bytes that a model may use; `None`: what is free, less a reserve.
+    /// Bytes that a model may use; `None`: what is free, less a reserve. All audits of a process have the
+    /// limit of the first one; another one is refused.
     pub memory: Option<u64>,
 }
 
