@@ -7,7 +7,7 @@ use crate::data::Split;
 use crate::model::card::Card;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
-use crate::record::{Acceptance, Form, Partition, Precision, Space};
+use crate::record::{Acceptance, Form, Partition, Precision, Protocol, Space};
 pub use choices::{BenignSample, Ep, Gradient, Labels, Sample, StrongSample};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -116,8 +116,8 @@ pub struct Attack {
     pub alpha: Option<String>,
     /// Number of PGD steps.
     pub steps: Option<usize>,
-    /// auto, rob28 or rob224.
-    pub protocol: Option<String>,
+    /// The budget that the suite's ε, α and steps come from.
+    pub protocol: Option<Protocol>,
     /// The class whose queries a hub should capture.
     pub hub_class: Option<String>,
     /// The threshold at which a pair is accepted.

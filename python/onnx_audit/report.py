@@ -96,6 +96,15 @@ class Report(_Document):
         return self._score("eps50")
 
     @property
+    def median_eps(self) -> float | None:
+        """The median of the smallest perturbations that make queries wrong, in 255ths.
+
+        The largest ε that was searched if it is above that; None if the suite doesn't search for them, or the
+        value is withheld.
+        """
+        return self._score("median_eps")
+
+    @property
     def ars(self) -> float | None:
         """Adversarial resistance score, 0-100; None if the suite has none or it is withheld."""
         return self._score("ars")
@@ -104,6 +113,11 @@ class Report(_Document):
     def ers(self) -> float | None:
         """Empirical robustness score, 0-100; None if the suite has none or it is withheld."""
         return self._score("ers")
+
+    @property
+    def ars_strong(self) -> float | None:
+        """ARS under the strong search, 0-100; None if the suite has none or it is withheld."""
+        return self._score("ars_strong")
 
     def _score(self, name: str) -> float | None:
         return self._numbers.get(name, {}).get("value")

@@ -283,6 +283,16 @@ def test_a_failed_gate_has_the_report(report: onnx_audit.Report, plain: Path, im
         onnx_audit.gate(tmp_path / "r.json", fail_under={"benign.r1": 101})
     assert caught.value.report.passed is False
     assert onnx_audit.gate(report, baseline=report).passed is True
+    # An audit repeats the trials of its baseline.
+    again = onnx_audit.audit(plain, images, baseline=report, **QUICK)
+    assert again.passed is True and again.json["trials"] == report.json["trials"]
+
+
+def test_the_median_of_the_smallest_perturbations_is_a_number(plain: Path, images: Path):
+    report = onnx_audit.audit(plain, images, suite="minimum", max_queries=12, steps=8, progress=False)
+    numbers = {row["name"]: row for row in report.json["numbers"]}
+    assert report.median_eps == numbers["median_eps"]["value"] > 0
+    assert report.eps50 is None and report.ars_strong is None
 
 
 def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):

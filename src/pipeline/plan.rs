@@ -8,7 +8,7 @@ use super::embed::Embedded;
 use super::examples::Collector;
 use super::open::{Setup, Subject};
 use super::photographs::Photographs;
-use super::selection::{Attempt, Chosen};
+use super::selection::{Attempt, TrialSet};
 use super::warnings;
 use crate::Result;
 use crate::check::float16;
@@ -45,11 +45,11 @@ impl<'e> Planned<'e> {
         embedded: &'e mut Embedded,
         setup: &'e Setup,
         surrogate: Option<Surrogate<'e>>,
-        chosen: Chosen,
+        chosen: TrialSet,
     ) -> Planned<'e> {
         let run = Run::new(request, embedded, setup, surrogate.as_ref(), &chosen);
         let Embedded { subject, context, .. } = embedded;
-        let Chosen { selection, attempts, .. } = chosen;
+        let TrialSet { selection, attempts, .. } = chosen;
         Planned { subject, context, setup, surrogate, trials: selection.trials, attempts, run }
     }
 

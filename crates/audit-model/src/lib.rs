@@ -1,30 +1,30 @@
 //! An ONNX model that embeds images and whose embedding can be differentiated.
 
-pub mod apart;
 pub mod card;
+pub mod difference;
 mod differentiable;
 mod drawn;
 pub mod estimate;
-mod exact;
 pub mod exported;
 mod fixed;
+pub mod grad_export;
+mod gradient;
 pub mod half;
 pub mod identity;
 pub mod inspect;
-pub mod joined;
-mod look;
+mod kind;
 pub mod memory;
 pub mod mixing;
 pub mod operators;
 pub mod output;
 mod prepared;
+pub mod reference;
 pub mod remedy;
 pub mod runtime;
 mod sessions;
-mod shaped;
 mod softened;
+mod specialise;
 mod together;
-pub mod untouched;
 mod worker;
 mod workers;
 
@@ -38,7 +38,7 @@ use drawn::DrawnEmbedding;
 use estimate::Estimator;
 use half::Half;
 use identity::ModelIdentity;
-use look::{Look, Seen};
+use kind::{ModelKind, Seen};
 use mixing::Mixing;
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 use onnx_grad::graph::DType;
@@ -46,12 +46,12 @@ use onnx_grad::{Note, Pass};
 pub use prepared::PrepareMode;
 use prepared::{Loaded, ModelSource, Prepared};
 use rayon::prelude::*;
+use reference::Untouched;
 use runtime::{Optimise, Options, Provider, Session};
 use sessions::{Sessions, append_update, left_to_cpu};
-pub use shaped::shaped;
+pub use specialise::shaped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use untouched::Untouched;
 use worker::{Gradient, Worker};
 use workers::Workers;
 
@@ -101,7 +101,7 @@ pub struct Info {
     /// Length D of an embedding.
     pub dim: usize,
     /// What the file looks like.
-    pub look: Look,
+    pub look: ModelKind,
     /// The narrowest float type that the file computes in. This program computes in float32, except for
     /// [`half`] steps.
     pub precision: DType,

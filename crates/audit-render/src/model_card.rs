@@ -11,7 +11,6 @@ use std::path::Path;
 
 /// The line above and below the metadata.
 const FENCE: &str = "---";
-/// The key of the block.
 const KEY: &str = "model-index";
 /// The name of the task, by which results of this program are known. Those of others are kept.
 const TASK: &str = "Image retrieval under attack";

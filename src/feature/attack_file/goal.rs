@@ -182,7 +182,7 @@ impl Goal {
         let context = AttackContext { threshold, ..gallery.into() };
         let words = format!("{verb} {shown}");
         let goal = Goal { words, context, trial, classes: Vec::new() };
-        let clean = goal.found(photograph.raw);
+        let clean = goal.judge(photograph.raw);
         match clean.reached {
             true => Err(Error::usage(format!(
                 "{flag} {shown}: the photograph {} without an attack: {}",
@@ -194,7 +194,7 @@ impl Goal {
     }
 
     /// Result for a file with this raw embedding.
-    pub fn found(&self, raw: &[f32]) -> Found {
+    pub fn judge(&self, raw: &[f32]) -> Found {
         let (gallery, trial) = (&self.context.gallery, &self.trial);
         let mut z = raw.to_vec();
         gallery.metric.place(&mut z);

@@ -60,7 +60,6 @@ fn first(geometry: &Geometry) -> Markup {
     section("How are classes placed?", "Clean embeddings, without an attack.", cards)
 }
 
-/// A table in a card.
 fn card(grid: &Grid) -> Markup {
     html! { .card { (table(grid)) } }
 }

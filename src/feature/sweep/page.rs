@@ -86,7 +86,6 @@ fn curves<'s>(sweep: &'s Sweep, axis: usize) -> Vec<(String, Vec<&'s SweepPoint>
     shown::grouped(sweep, axis).into_iter().map(curve).collect()
 }
 
-/// The plot of one term.
 fn plot(sweep: &Sweep, term: &'static Term) -> Markup {
     let Some(axis) = along(sweep) else { return Markup::default() };
     let places = || sweep.points.iter().map(|p| p.place[axis]);

@@ -200,8 +200,8 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
     (Standing::Open, headline, [median, fixed.into()].into_iter().chain(report.caveat()).collect())
 }
 
-/// The verdict of attacks on decisions by a threshold. Published models have no such number, so that none says
-/// what is robust.
+/// The verdict of attacks on decisions by a threshold. Published models have no such number, so that none
+/// says what is robust.
 fn by_decisions(report: &Report) -> (Standing, String, Vec<String>) {
     // Whether each decision is wrong, on clean images and under attack.
     let decided = report.outcomes.iter().filter(|o| o.after.accepted.is_some()).filter_map(|o| {

@@ -8,14 +8,12 @@
 mod curves;
 pub mod examples;
 pub mod page;
-mod paper;
 mod retrieval;
 mod strong;
 mod verdict;
 mod weakest;
 
 pub use page::page;
-pub(super) use paper::sections as paper;
 
 use super::headline::{Headline, headlines, scored};
 use super::sections::SECTIONS;
@@ -56,7 +54,6 @@ fn alarms(report: &Report) -> Markup {
     }
 }
 
-/// The section on robustness.
 fn robustness(report: &Report) -> Markup {
     let first = headlines(report);
     let own = if scored(&first) { Vec::new() } else { under_attack(report) };
@@ -129,7 +126,6 @@ fn score(report: &Report, first: &Headline) -> Markup {
     }
 }
 
-/// The scale of a number.
 fn scale(value: f64, interval: Option<(f64, f64)>, base: Option<f64>) -> Markup {
     let share = |v: f64| v.clamp(0.0, 100.0);
     let x = at(share(value));
@@ -150,7 +146,6 @@ fn scale(value: f64, interval: Option<(f64, f64)>, base: Option<f64>) -> Markup 
     }
 }
 
-/// The section on trust.
 fn trust(report: &Report) -> Markup {
     let mut gravest: Vec<_> = report.warnings.iter().collect();
     gravest.sort_by_key(|w| std::cmp::Reverse(w.severity));

@@ -33,7 +33,6 @@ use checks::{CheckedNumber, doubt, uncompared, unmeasured};
 use recomputed::Recomputed;
 pub use rules::{Demand, Rule, Rules, check};
 
-/// The baseline in messages.
 const BASELINE: &str = "the baseline";
 
 impl Verdict {
@@ -233,8 +232,8 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
     )))
 }
 
-/// Refuses a baseline that a drop can't be judged against (exit code 2): it lacks a number that a rule states,
-/// its outcomes contradict the number, or a finding invalidates it, and the user did not accept that.
+/// Refuses a baseline that a drop can't be judged against (exit code 2): it lacks a number that a rule
+/// states, its outcomes contradict the number, or a finding invalidates it, and the user did not accept that.
 pub fn refuse_baseline(rules: &Rules, baseline: &Report) -> Result<()> {
     baseline.whole().map_err(|e| e.context("--baseline"))?;
     let recomputed = Recomputed::new(BASELINE, baseline);

@@ -1,5 +1,5 @@
-//! The numbers of a report by name: a row for each, which every output, gate and comparison uses. `rows.rs` has
-//! the rows, but for those at single ε, which `rungs.rs` makes as they are requested.
+//! The numbers of a report by name: a row for each, which every output, gate and comparison uses. `rows.rs`
+//! has the rows, but for those at single ε, which `rungs.rs` makes as they are requested.
 
 mod rows;
 mod rungs;

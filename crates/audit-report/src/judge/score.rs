@@ -17,6 +17,7 @@ use crate::facts::{FACTS, Facts};
 use crate::record::{
     Attack, Form, Metric, Outcome, Report, Resistance, Score, ScoreName, Scores, Skipped, unless_few,
 };
+use audit_base::parallel;
 use audit_gallery::space::Gallery;
 use std::collections::BTreeSet;
 use table::{Column, Table};
@@ -203,27 +204,48 @@ pub struct Resampled {
 }
 
 impl Resampled {
-    fn new(report: &Report, replicates: impl Fn(&Table) -> Vec<Replicate>) -> Resampled {
-        let table = Table::new(&report.outcomes, &[], &report.basis(), Some(report));
+    fn new(report: &Report, table: &Table, replicates: Vec<Replicate>) -> Resampled {
         let queries: BTreeSet<&String> = report.outcomes.iter().map(|o| &o.query).collect();
         Resampled {
             terms: table.columns.iter().map(|c| c.term).collect(),
             queries: queries.into_iter().cloned().collect(),
             stars: table.stars.iter().map(|(_, star)| *star).collect(),
             most: stars::most(report),
-            replicates: replicates(&table),
+            replicates,
         }
     }
 }
 
+/// The outcomes of an audit by term, with its classes and groups.
+fn table(report: &Report) -> Table<'_> {
+    Table::new(&report.outcomes, &[], &report.basis(), Some(report))
+}
+
 /// Resamples an audit [`RESAMPLES`] times.
 pub fn resampled(report: &Report, seed: u64) -> Resampled {
-    Resampled::new(report, |table| table.resample(RESAMPLES, seed))
+    let table = table(report);
+    Resampled::new(report, &table, table.resample(RESAMPLES, seed))
 }
 
 /// An audit without resampling, in the form of [`resampled`]: its one replicate has every query once.
 pub fn once(report: &Report) -> Resampled {
-    Resampled::new(report, |table| vec![table.replicate(&vec![1.0; table.queries], None)])
+    let table = table(report);
+    Resampled::new(report, &table, vec![table.replicate(&vec![1.0; table.queries], None)])
+}
+
+/// A number of an audit without each of its queries, in the order of [`Resampled::queries`]: `None` where it is
+/// then undefined.
+pub fn without_each(
+    report: &Report,
+    of: &(dyn Fn(&Resampled, &Replicate) -> Option<f64> + Sync),
+) -> Vec<Option<f64>> {
+    let table = table(report);
+    let about = Resampled::new(report, &table, Vec::new());
+    parallel::each(table.queries, &|left_out| {
+        let mut weights = vec![1.0; table.queries];
+        weights[left_out] = 0.0;
+        of(&about, &table.replicate(&weights, None))
+    })
 }
 
 /// ERS from the values of its terms after the attack. Percentiles and shares are in per cent, TMA is a

@@ -8,7 +8,6 @@ use crate::facts::members::MemberFacts;
 use crate::facts::term::Term;
 use crate::facts::{FACTS, Facts, is_robust};
 use crate::record::{FEW, Found, MemberResult, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
-use std::cell::OnceCell;
 use std::collections::HashMap;
 
 /// Robust R@1, or robust top-1, of the queries that the strong search attacked; `None` if it attacked none.
@@ -200,22 +199,22 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
 }
 
 /// What the strong search contradicts in a report. It takes all outcomes to tell, so they are compared once
-/// for all numbers of the report, and only if a number is asked that the comparison may concern.
+/// for all numbers of the report.
 pub struct Contradictions<'r> {
     /// The report.
     pub report: &'r Report,
-    terms: OnceCell<Vec<(&'static Term, f64)>>,
+    terms: Vec<(&'static Term, f64)>,
 }
 
 impl<'r> Contradictions<'r> {
     /// Those in `report`.
     pub fn of(report: &'r Report) -> Contradictions<'r> {
-        Contradictions { report, terms: OnceCell::new() }
+        Contradictions { report, terms: contradicted_terms(&report.outcomes) }
     }
 
     /// The [`contradicted_terms`] of the report.
     pub fn terms(&self) -> &[(&'static Term, f64)] {
-        self.terms.get_or_init(|| contradicted_terms(&self.report.outcomes))
+        &self.terms
     }
 
     /// Why a bound on a quantity can't be met: the strong search contradicts the number. `None` if it

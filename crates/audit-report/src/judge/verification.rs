@@ -3,7 +3,7 @@
 
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};
-use super::share::{wilson_of, with_width};
+use super::share::{widened, wilson_of, with_width};
 use crate::facts::{DODGE, Facts, IMPERSONATE};
 use crate::record::{
     Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A pair: the identities of both images, and whether it counts.
 type Decided = ([usize; 2], bool);
+
+/// The chance that an interval misses.
+const ALPHA: f64 = 0.05;
 
 /// The share of pairs that count.
 fn share(pairs: &[Decided]) -> f64 {
@@ -32,7 +35,7 @@ fn residuals(pairs: &[Decided], weight: f64) -> Vec<([usize; 2], f64)> {
 /// The 95 % interval of a share of pairs, in per cent: Wilson's for as many independent pairs as vary as much
 /// as these.
 fn of_share(pairs: &[Decided]) -> Option<(f64, f64)> {
-    let independent = pairs.len() as f64 / inflation(&residuals(pairs, 1.0));
+    let independent = pairs.len() as f64 / inflation(&residuals(pairs, 1.0), ALPHA);
     unless_few(pairs.len(), Some(wilson_of(share(pairs), independent)))
 }
 
@@ -50,16 +53,15 @@ impl Spread<'_> {
     /// The 95 % interval of `value`, if its variance is `inflation` times that of independent pairs.
     fn widened(&self, value: f64, inflation: f64, of: impl Fn(&Accuracy) -> f64) -> Option<(f64, f64)> {
         let [genuine, impostor] = self.distances.counts();
-        let (low, high) =
-            unless_few(genuine.min(impostor), interval(self.resamples.iter().map(of).collect()))?;
-        let more = inflation.sqrt() - 1.0;
-        Some(((low - more * (value - low).max(0.0)).max(0.0), high + more * (high - value).max(0.0)))
+        let found = unless_few(genuine.min(impostor), interval(self.resamples.iter().map(of).collect()))?;
+        let (low, high) = widened(value, found, inflation);
+        Some((low.max(0.0), high))
     }
 
     /// The interval of a threshold that follows from the false accept rate `far`.
     fn of_threshold(&self, threshold: f64, far: f64) -> Option<(f64, f64)> {
         let [_, impostor] = self.distances.decisions(self.distances.threshold(far));
-        self.widened(threshold, inflation(&residuals(&impostor, 1.0)), |a| a.threshold)
+        self.widened(threshold, inflation(&residuals(&impostor, 1.0), ALPHA), |a| a.threshold)
     }
 
     /// The interval, in per cent, of an error rate in [0, 1] at the threshold of a false accept rate, TAR or
@@ -78,7 +80,7 @@ impl Spread<'_> {
         let [Some(low), Some(high)] = ends else { return 1.0 };
         let [genuine, impostor] = self.distances.decisions(self.distances.threshold(far));
         let genuine = residuals(&genuine, high.far - low.far);
-        inflation(&[genuine, residuals(&impostor, low.tar - high.tar)].concat())
+        inflation(&[genuine, residuals(&impostor, low.tar - high.tar)].concat(), ALPHA)
     }
 
     /// The interval of an EER in [0, 1]. The true EER lies between both true error rates at any distance. So
@@ -179,6 +181,19 @@ pub fn of_attack(report: &Report, code: &str) -> Option<(f64, f64)> {
     let decided: Vec<Decided> =
         mine.filter_map(|trial| Some((trial.identities, trial.wrong()?[1]))).collect();
     of_share(&decided)
+}
+
+/// The attacked pairs of an attack, by query: the target, and the identities of both images. Empty for an
+/// attack that is not on pairs.
+pub(super) fn pairs_of<'r>(report: &'r Report, code: &str) -> BTreeMap<&'r str, (&'r str, [usize; 2])> {
+    let on_pairs = Facts::find(code).is_ok_and(|of| of.pairs.is_some());
+    let all = if on_pairs { trials(report) } else { Vec::new() };
+    let mine = all.into_iter().filter(|trial| trial.objective.code == code);
+    let pair = |trial: PairTrial<'r>| {
+        let target = trial.outcome.targets.first()?;
+        Some((trial.outcome.query.as_str(), (target.as_str(), trial.identities)))
+    };
+    mine.filter_map(pair).collect()
 }
 
 /// An attack on a pair.

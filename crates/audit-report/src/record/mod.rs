@@ -1,7 +1,6 @@
 //! The data that an audit writes: trials, outcomes, findings, verdicts, and the report that contains them.
 //! Facts and judgements depend on it. Of this crate it uses the name of the default norm, which is a fact.
 
-mod apart;
 mod choices;
 mod conditions;
 mod corruption;
@@ -14,6 +13,7 @@ mod results;
 pub mod source;
 mod suite;
 mod trial;
+mod trials_file;
 mod verdict;
 mod verification;
 

@@ -113,7 +113,7 @@ pub struct Breakdown {
     pub worst: f64,
     /// 95 % interval of the worst value of any class or group that has a row: from the worst lower to the
     /// worst upper end of the exact intervals of the m rows and of all their queries together, at 1 −
-    /// 0.05/(m + 1).
+    /// 0.05/(m + 1). Attacked pairs of groups that share identities count as fewer.
     pub interval: (f64, f64),
     /// The classes or groups, the worst first.
     pub rows: Vec<BreakdownRow>,
@@ -131,7 +131,7 @@ pub struct BreakdownRow {
     /// The value after the attacks, per cent.
     pub after: f64,
     /// 95 % interval of `after` that holds for all rows together: exact (Clopper and Pearson, 1934), at 1 −
-    /// 0.05/m for m rows (Bonferroni).
+    /// 0.05/m for m rows (Bonferroni). Attacked pairs of a group that share identities count as fewer.
     pub interval: (f64, f64),
 }
 

@@ -4,7 +4,7 @@
 
 mod windows;
 
-use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, usual};
+use super::{Best, Bound, Draw, Levels, Scaled, Search, SearchState, Setting, usual};
 use crate::ball::whole_levels;
 use audit_report::facts::schedules;
 use windows::Windows;
@@ -18,10 +18,13 @@ pub const RANDOM: Search = usual(&schedules::RANDOM, |setting, draw| Box::new(Sq
 
 /// [`RANDOM`] with changes of whole grey levels: for images with 8 bits a channel it tries only such images.
 /// A model can recognise images that no such file holds, and the steps of other searches leave the grid.
-pub const RANDOM_8_BIT: Search = usual(&schedules::RANDOM_8_BIT, |setting, draw| {
-    let bound = Bound { eps: whole_levels(setting.bound.eps), ..setting.bound };
-    Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
-});
+pub const RANDOM_8_BIT: Search = Search {
+    levels: Levels::Changes,
+    ..usual(&schedules::RANDOM_8_BIT, |setting, draw| {
+        let bound = Bound { eps: whole_levels(setting.bound.eps), ..setting.bound };
+        Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
+    })
+};
 
 struct Square {
     /// The radius that squares use: at most ε.
@@ -64,7 +67,7 @@ impl Square {
     }
 }
 
-impl Walk for Square {
+impl SearchState for Square {
     fn first(&mut self) -> Option<Vec<f32>> {
         self.first.take()
     }
@@ -112,9 +115,9 @@ mod tests {
     use super::*;
     use crate::BALLS;
 
-    /// In the Euclidean ball the lowest value of a linear function is −ε·‖slope‖, here −3.16. The paper's program,
-    /// ported to numpy for this function, reaches −1.93 on average over 40 seeds, −1.53 at worst and −2.23 at
-    /// best. Squares whose pixels each moved by ε would leave hardly anything of those before them.
+    /// In the Euclidean ball the lowest value of a linear function is −ε·‖slope‖, here −3.16. The paper's
+    /// program, ported to numpy for this function, reaches −1.93 on average over 40 seeds, −1.53 at worst and
+    /// −2.23 at best. Squares whose pixels each moved by ε would leave hardly anything of those before them.
     #[test]
     fn windows_add_up_in_the_euclidean_ball() {
         let ball = crate::Ball::find("l2").unwrap();

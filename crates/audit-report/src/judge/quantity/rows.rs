@@ -1,4 +1,5 @@
-//! The rows: scores, retrieval on clean images, and those that are made of the tables of terms and corruptions.
+//! The rows: scores, retrieval on clean images, and those that are made of the tables of terms and
+//! corruptions.
 
 use super::{Clean, Follows, InReplicate, Needs, OfFirst, Quantity, Read, breakdown};
 use crate::facts::term::Term;
