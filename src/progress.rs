@@ -28,13 +28,13 @@ use std::time::Duration;
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// A bar on a terminal, plain lines elsewhere.
-    #[default]
     Auto,
     /// Lines of text, one every 10 seconds.
     Plain,
     /// A JSON object on each line, one a second.
     Json,
     /// Warnings and errors only.
+    #[default]
     None,
 }
 

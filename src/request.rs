@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Settings of an audit. [`Request::model`] has those of `audit MODEL.onnx`; the other methods and the fields
 /// change them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
     /// The model, an .onnx file.
@@ -241,30 +241,10 @@ impl Default for Attack {
     }
 }
 
-impl Default for Request {
-    fn default() -> Request {
-        Request::model("")
-    }
-}
-
 impl Request {
     /// An audit by suite `robust` on generated images, which shows no progress and writes no file.
     pub fn model(path: impl Into<PathBuf>) -> Request {
-        Request {
-            model: path.into(),
-            reading: Reading::default(),
-            images: Images::default(),
-            attack: Attack::default(),
-            queries: Queries::default(),
-            seed: 0,
-            allow_untrusted: false,
-            compute: Compute::default(),
-            gate: Demands::default(),
-            output: Output::default(),
-            run: LongRun::default(),
-            progress: Mode::None,
-            command: None,
-        }
+        Request { model: path.into(), ..Request::default() }
     }
 
     /// With a built-in suite or a .yaml file.

@@ -28,7 +28,7 @@ use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::{AttackRow, DASH, alarm, masked};
 use audit_report::record::{Attack, CheckResult, GateCheckKind, Report, Severity, State, Verdict, reason};
 use maud::{Markup, html};
-use page::{at, band, conditions, finding, scripted, section, sentence};
+use page::{at, band, check_finding, conditions, finding, scripted, section, sentence};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
@@ -180,12 +180,7 @@ fn trust(report: &Report) -> Markup {
     let rows = html! {
         .card {
             @for w in gravest {
-                @let class = match w.severity {
-                    Severity::Error => "failed",
-                    Severity::Warning => "warned",
-                    Severity::Info | Severity::Ok => "quiet",
-                };
-                (finding(class, &w.word().to_uppercase(), html! { (sentence(&w.text)) " " code { (w.id) } }))
+                (check_finding(w.severity, w.word(), html! { (sentence(&w.text)) " " code { (w.id) } }))
             }
             @if !refuted && (embedding.is_some() || gradient.is_some()) {
                 @let gradient = gradient.as_deref().unwrap_or("The gradient was not checked.");
