@@ -185,7 +185,7 @@ impl Goal {
         let clean = goal.judge(photograph.raw);
         match clean.reached {
             true => Err(Error::usage(format!(
-                "{flag} {shown}: the photograph {} without an attack: {}",
+                "{flag} {shown}: the photograph {} without an attack: {}. Choose another photograph or reference, or check --threshold",
                 goal.words,
                 clean.nearest[0].in_words(metric)
             ))),

@@ -35,7 +35,7 @@ pub(super) fn unmeasured(
 pub(super) fn uncompared(metric: &'static Quantity, report: &Report) -> GateCheck {
     let row = metric.row(report);
     let text = format!(
-        "{}{}, and the baseline has none: its drop was not checked. Make a new baseline: --save-baseline",
+        "{}{}, and the baseline has none: its drop was not checked. Make a new baseline: audit MODEL … --save-baseline FILE",
         row.number(),
         eps_note(&row)
     );
