@@ -164,7 +164,7 @@ impl Row {
     }
 
     fn least(&self, value: f64) -> bool {
-        self.least.is_some_and(|least| value <= least * (1.0 + SIZE_ROUNDING))
+        !self.above(value) && self.least.is_some_and(|least| value <= least * (1.0 + SIZE_ROUNDING))
     }
 
     /// A value, or an end of the interval.
