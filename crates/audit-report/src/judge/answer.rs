@@ -36,13 +36,13 @@ fn loss(model: &ComparedModel, name: &str, models: &[ComparedModel]) -> Option<S
     Some(format!(
         "{name} retrieves worse on clean images: R@1 {} against {base:.1} ({})",
         CLEAN_R1.show(row.value?),
-        spread(CLEAN_R1, row.difference.as_ref()?)
+        spread(CLEAN_R1, None, row.difference.as_ref()?)
     ))
 }
 
-/// A difference with its interval.
-fn spread(of: &Quantity, difference: &Difference) -> String {
-    let show = |v| of.show_change(v);
+/// A difference with its interval; `norm` as in [`ComparedValue`].
+fn spread(of: &Quantity, norm: Option<&str>, difference: &Difference) -> String {
+    let show = |v| of.show_change_in(norm, v);
     let interval = difference
         .interval
         .map_or(String::new(), |(low, high)| format!(", 95 % {} … {}", show(low), show(high)));
@@ -55,9 +55,10 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
     let mut known = known(of, models, reports, names)?;
     known.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (best, others) = (known[0], &known[1..]);
+    let norm = models[best.0].row(of).and_then(|row| row.norm.as_deref());
     let shown = |i: usize, value: f64| {
         let above = models[i].row(of).is_some_and(|row| row.above);
-        format!("{}{}", if above { "above " } else { "" }, of.show(value))
+        format!("{}{}", if above { "above " } else { "" }, of.show_in(norm, value))
     };
     let mut close = Vec::new();
     let mut beaten = Vec::new();
@@ -70,16 +71,17 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
                 return Err(format!("{} and {} {why}", names[best.0], names[*i]));
             }
             Some((d, true)) => {
-                beaten.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, &d)))
+                beaten.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, norm, &d)))
             }
             Some((d, false)) => {
-                close.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, &d)))
+                close.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, norm, &d)))
             }
         }
     }
+    let unit = norm.map_or(", in 255ths,".to_string(), |norm| format!(" ({norm})"));
     let what = match () {
-        () if of == EPS50 => "ε50, in 255ths,".to_string(),
-        () if of == MEDIAN_EPS => "the median ε, in 255ths,".to_string(),
+        () if of == EPS50 => format!("ε50{unit}"),
+        () if of == MEDIAN_EPS => format!("the median ε{unit}"),
         () => format!("{} at {}", of.label, budget(best.2)),
     };
     let value = shown(best.0, best.1);

@@ -372,7 +372,7 @@ fn entry(
             _ => 0,
         };
         let above = own.is_above();
-        let Row { value, state, why, interval, queries, budget, void, .. } = own;
+        let Row { value, state, why, interval, queries, budget, norm, void, .. } = own;
         Some(ComparedValue {
             metric,
             value,
@@ -382,6 +382,7 @@ fn entry(
             interval,
             queries,
             eps: budget,
+            norm,
             difference,
             void,
             word,

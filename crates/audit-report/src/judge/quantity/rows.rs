@@ -31,6 +31,7 @@ const USUAL: Quantity = Quantity {
     needs: Needs::Nothing,
     score: false,
     at_eps: false,
+    size: false,
     classes: None,
     as_published: false,
     leading: false,
@@ -73,6 +74,7 @@ pub(super) static SCORES: [Quantity; 8] = [
     },
     Quantity {
         name: "eps50",
+        size: true,
         range: [0.0, 255.0],
         digits: 2,
         tolerance: 0.1,
@@ -122,6 +124,7 @@ pub(super) static SCORES: [Quantity; 8] = [
     },
     Quantity {
         name: "median_eps",
+        size: true,
         range: [0.0, 255.0],
         digits: 2,
         tolerance: 0.1,
