@@ -312,7 +312,7 @@ def confirmed(bundle, model, folder):
         check(found == report[what]["sha256"], f"the {what} has sha256 {found}, and the report's has {report[what]['sha256']}")
     masks, in_files, jpeg = manifest.get("masks") or [None] * len(outcomes), suite.get("space") == "file", suite.get("jpeg")
     parts = [masks, *(manifest[k] for k in ["attacked"] + ["photographs"] * in_files + ["written", "decoded"] * bool(jpeg))]
-    check({len(part) for part in parts} == {len(outcomes)} and len(items) == len(manifest["images"]), "trials or images are missing, or others are there")
+    check({*map(len, parts)} == {len(outcomes)} and len(items) == len(manifest["images"]), "trials or images are missing, or others are there")
     check(len({(outcome["attack"], outcome["query"]) for outcome in outcomes}) == len(outcomes), "a trial is there twice")
     ranked = [item["role"] != QUERY for item in items]
     counted = {"gallery": sum(ranked), "queries": sum(item["role"] != STORED for item in items), "images": len(items)}
@@ -385,14 +385,15 @@ def confirmed(bundle, model, folder):
     lines, replayed, asked = [], bool(judge.replayed or manifest["listed"]), {index[o["query"]] for o in [*outcomes, *report["skipped"]]}
     for attack, name in ROBUST.items():
         tried = {index[o["query"]]: (o["query"] not in lost, o["before"]["hit"]) for o in outcomes if o["attack"] == attack and "hit" in o["after"]}
-        check(bool(tried) == bool(robust := report["scores"].get(name)), f"{name} is missing, or has no trials")
+        robust = [report["scores"].get(name), *(row for row in report.get("numbers", []) if row["name"] == name and "value" in row)]
+        check(bool(tried) == bool(robust[0]) and (tried or not robust[1:]), f"{name} is missing, or has no trials")
         if not tried:
             continue
         n, (p, clean) = len(tried), np.mean([*tried.values()], axis=0)
         half = Z * np.sqrt(p * (1 - p) / n + (Z / 2 / n) ** 2)
         low, high = (100 * (p + Z**2 / (2 * n) + side) / (1 + Z**2 / n) for side in (-half, half))  # Wilson
         found = {"value": 100 * p, "queries": n, "clean": 100 * clean, "eps": suite["eps"], "interval": [low, high]}
-        for stated_by in robust, *(row for row in report.get("numbers", []) if row["name"] == name):
+        for stated_by in robust:
             wrong = [k for k, v in found.items() if stated_by.get(k) is not None and not np.allclose(stated_by[k], v, rtol=1e-5, atol=1e-6)]
             check(not wrong, f"{name} is not that of its trials: {', '.join(wrong)}")
         of_seed = replayed or judge.first(KINDS[attack], asked, {*tried}, "correct ones first" in suite.get("sampling", ""))
@@ -401,17 +402,16 @@ def confirmed(bundle, model, folder):
     hashes["evidence"] = hashlib.sha256(bundle).hexdigest()
     of_files = "image files were not given, so their hashes are as listed, and the archive's images may be others"
     if folder:
-        there = {file for file in photos.rglob("*") if file.suffix.lower() in Image.registered_extensions()}
-        others = len(there - {photos / item["file"] for item in items})
-        of_files = f"{len(items)} image files are the report's; {compared} were decoded, and give the archive's images; {others} others are there"
+        there = {file for file in Path(folder).rglob("*") if file.suffix.lower() in Image.registered_extensions()}
+        others = f"; {len(there - {photos / item['file'] for item in items})} others are there" * Path(folder).is_dir()  # a list leaves out others
+        of_files = f"{len(items)} image files are the report's; {compared} were decoded, and give the archive's images{others}"
     lines = [f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files, *lines]
     lines.append(f"not confirmed: {'the choice of queries, ' * replayed}every other number, finding and verdict, and that the settings are yours")
     lines.append("a query that withstood its attacked images may not withstand others; only another audit shows that")
     lines.append(f"at a tie, where either result is accepted: {ties['before']} trials before the attack, {ties['after']} after it")
     if jpeg:
         lines.append(f"JPEG files of quality {jpeg}: changed by {largest}/255 at most as they are read, and by ε at most before they are saved")
-        lines.append(f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} trials end as reported")
-        lines += [f"  not {name}" for name in otherwise]
+        lines += [f"as Pillow reads them, {decisions - len(otherwise)} of {decisions} trials end as reported", *(f"  not {n}" for n in otherwise)]
     return "\n  ".join(map(printable, lines))
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ fn forged_evidence_is_refused() {
         ("a_deep_image", "grey levels from the archive's image"),
         ("equal_embeddings", "trials are at a tie before the attack: nothing is confirmed"),
         ("no_score", "robust_r1 is missing, or has no trials"),
+        ("a_renamed_search", "robust_r1 is missing, or has no trials"),
         ("another_value in scores", "robust_r1 is not that of its trials: value"),
         ("another_value in numbers", "robust_r1 is not that of its trials: value"),
         ("another_interval in scores", "robust_r1 is not that of its trials: interval"),
