@@ -391,7 +391,7 @@ def confirmed(bundle, model, folder):
             continue
         n, (p, clean) = len(tried), np.mean([*tried.values()], axis=0)
         half = Z * np.sqrt(p * (1 - p) / n + (Z / 2 / n) ** 2)
-        low, high = (100 * (p + Z**2 / (2 * n) + side) / (1 + Z**2 / n) for side in (-half, half))  # Wilson
+        low, high = (100 * max(0.0, p + Z**2 / (2 * n) + side) / (1 + Z**2 / n) for side in (-half, half))  # Wilson
         found = {"value": 100 * p, "queries": n, "clean": 100 * clean, "eps": suite["eps"], "interval": [low, high]}
         for stated_by in robust:
             wrong = [k for k, v in found.items() if stated_by.get(k) is not None and not np.allclose(stated_by[k], v, rtol=1e-5, atol=1e-6)]
