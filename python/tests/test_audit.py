@@ -116,6 +116,23 @@ def test_the_default_says_how_small_a_change_is_enough(plain: Path):
     assert small.eps50 == 0.5 and repr(small).endswith(shown), repr(small)
 
 
+def test_sizes_in_the_euclidean_ball_are_lengths(plain: Path, images: Path):
+    """By hand: half of the correct queries fail within the median of the sizes that the outcomes state."""
+    flags = {"norm": "l2", "max_queries": 12, "progress": False}
+    for suite, name in (("robust", "ε50"), ("minimum-l2", "median ε")):
+        report = onnx_audit.audit(plain, images, suite=suite, eps="2", **flags)
+        assert all(outcome["before"]["hit"] for outcome in report.json["outcomes"])
+        mine = [outcome for outcome in report.json["outcomes"] if outcome["attack"] in ("R1", "MIN")]
+        sizes = sorted(outcome["enough"]["size"] if suite == "robust" else outcome["size"] for outcome in mine)
+        expected = sizes[5] if suite == "robust" else (sizes[5] + sizes[6]) / 2
+        rows = {row["score"]: row for row in report.rows("scores")}
+        row = rows[f"{name} (l2)"]
+        assert row["value"] == pytest.approx(expected, rel=1e-5) and row["low"] <= row["value"] <= row["high"]
+        assert f"{name} {expected:.4g} (l2)" in repr(report)
+        # The program's own tables.
+        assert f"{name} (l2)" in str(report) and f"{expected:.4f}".rstrip("0") in str(report)
+
+
 def test_a_report_without_classes_has_a_ladder(plain: Path, images: Path, tmp_path: Path):
     for file in images.glob("*/*.png"):
         shutil.copy(file, tmp_path / f"{file.parent.name}-{file.name}")

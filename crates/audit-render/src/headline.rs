@@ -4,7 +4,7 @@
 use super::view::{bounded, smallest_words};
 use audit_report::facts;
 use audit_report::facts::term::terms_of;
-use audit_report::facts::{FACTS, Facts, Norm};
+use audit_report::facts::{FACTS, Facts};
 use audit_report::judge::quantity::{
     ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, MEDIAN_EPS, Quantity, ROBUST,
 };
@@ -185,7 +185,7 @@ fn robust(known: &Contradictions) -> Headline {
 /// ε50; `None` if it was not measured.
 fn eps50(known: &Contradictions) -> Option<Headline> {
     let report = known.report;
-    let row = EPS50.row(report);
+    let row = EPS50.row(report).as_length();
     let remarks = match row.state {
         State::NotMeasured => return None,
         State::Withheld => row.why.clone().into_iter().collect(),
@@ -193,38 +193,37 @@ fn eps50(known: &Contradictions) -> Option<Headline> {
         State::Measured => Vec::new(),
     };
     let meaning = format!(
-        "ε50 bounds {}, in 255ths: within it half of the correct queries fail. An upper bound: a better attack may find smaller changes.",
-        bounded(report)
+        "ε50 bounds {}{}: within it half of the correct queries fail. An upper bound: a better attack may find smaller changes.",
+        bounded(report),
+        unit(&row)
     );
-    Some(Headline::of(known, row, &in_levels("ε50", report), meaning, remarks))
+    let label = format!("ε50{}", unit(&row));
+    Some(Headline::of(known, row, &label, meaning, remarks))
 }
 
-/// The name of a size of changes, with its unit.
-fn in_levels(name: &str, report: &Report) -> String {
-    // The ε of other norms is no number of grey levels, and is printed without the factor.
-    let norm = &report.suite.norm;
-    match Norm::find(norm).is_ok_and(|ball| ball.is_box) {
-        true => format!("{name}, in 255ths"),
-        false => format!("{name} × 255 ({norm})"),
-    }
+/// The unit of a size of changes, behind its name.
+fn unit(row: &Row) -> String {
+    row.norm.as_ref().map_or(", in 255ths".into(), |norm| format!(" ({norm})"))
 }
 
 /// The median of the smallest perturbations; `None` if the suite doesn't look for them.
 fn median_eps(known: &Contradictions) -> Option<Headline> {
     let report = known.report;
     let words = smallest_words(report.smallest.as_ref()?);
-    let row = MEDIAN_EPS.row(report);
+    let row = MEDIAN_EPS.row(report).as_length();
     let remarks = match row.state {
         State::NotMeasured => return None,
         State::Withheld => row.why.clone().into_iter().collect(),
         State::Measured => Vec::new(),
     };
     let meaning = format!(
-        "{} within this ε, which bounds {}, in 255ths. An upper bound: a better attack may find smaller changes.",
+        "{} within this ε, which bounds {}{}. An upper bound: a better attack may find smaller changes.",
         words.half,
-        bounded(report)
+        bounded(report),
+        unit(&row)
     );
-    Some(Headline::of(known, row, &in_levels("median ε", report), meaning, remarks))
+    let label = format!("median ε{}", unit(&row));
+    Some(Headline::of(known, row, &label, meaning, remarks))
 }
 
 /// What the members of the strong search did on one attack.

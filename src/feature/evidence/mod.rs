@@ -21,7 +21,7 @@ use crate::pipeline::settings::Settings;
 use crate::progress::{Mode, Phase};
 use crate::record::{Outcome, Properties, Report, Space, SuiteRecord};
 use crate::report::{self, Destination};
-use crate::request::{Demands, LongRun, Output, Request, StrongSample};
+use crate::request::{Demands, LongRun, Output, Request, Sample, StrongSample};
 use crate::space::verification::Pair;
 use crate::threat::{AttackContext, Evidence, Objective, Trial};
 use crate::{Error, Result};
@@ -166,6 +166,8 @@ fn request_of(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Req
     (request.images.targets, request.attack.surrogate) = (None, None);
     request.gate = Demands::default();
     request.queries.trials = Some(path.into());
+    // The report has the queries, however they were chosen.
+    request.queries.sample = Sample::Any;
     // Trials of robust R@1 are in the report, or there were none.
     let sampled = report.outcomes.iter().any(is_robust);
     request.queries.strong = (!sampled).then_some(StrongSample::Off);

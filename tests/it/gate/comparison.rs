@@ -279,6 +279,27 @@ fn two_models_above_the_largest_eps_are_not_alike() {
     insta::assert_snapshot!(dir.told());
 }
 
+/// By hand: ε50 is 2/255 of one model and above 8/255 of the other, here as lengths in the L2 ball. Bounds
+/// stay in 255ths.
+#[test]
+fn sizes_in_the_euclidean_ball_are_compared_as_lengths() {
+    let dir = Transcript::new(Temp::new());
+    let [low, high] = [with_ladder("low", 10), with_ladder("high", 40)].map(|mut report| {
+        report.suite.norm = "l2".into();
+        report
+    });
+    let names = vec![low.model.path.clone(), high.model.path.clone()];
+    let compared =
+        audit::judge::compare::of_reports(names, &[low.clone(), high.clone()], None, true).unwrap();
+    let answer = "high.onnx is the most robust: ε50 (l2) is above 0.0314, against 0.0078 of low.onnx (+0.0235, 95 % +0.0235 … +0.0235)";
+    assert_eq!(compared.answer, answer);
+    let table = audit::feature::compare::render(&compared, false);
+    says(&one_line(&table), &["ε50 (l2)", "eps50 above 0.0314 0.0078 +0.0235 +0.0235 … +0.0235 better"]);
+    let file = save(&dir, "r.json", &low);
+    let told = dir.ended(&["gate", &file, "--fail-under", "eps50=10"], 10);
+    says(&one_line(&told), &["FAIL eps50 2.00 = 255 × 0.0078 (l2)", "below the required 10"]);
+}
+
 /// In a comparison untrusted scores are struck through, and so is every number under attack.
 #[test]
 fn a_comparison_strikes_scores_that_mean_nothing() {

@@ -212,6 +212,24 @@ fn equal_values_are_chosen_as_before() {
     }
 }
 
+/// A row that is not finite, here the third of a part, would make a product NaN whichever row is chosen.
+#[test]
+fn rows_that_are_not_finite_are_picked_as_before() {
+    common::load_runtime();
+    for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+        for (form, mut chosen) in by_position() {
+            for (_, table) in chosen.constants.iter_mut().filter(|(_, t)| t.dtype == DType::F32) {
+                let mut rows = table.to_f32s().unwrap();
+                rows[4] = bad;
+                *table = Tensor::f32(&table.shape, &rows);
+            }
+            let expected = [3.0, 5.0, -2.0, 4.0, 1.0, 2.0, 0.5, -1.0];
+            assert_eq!(value(&chosen.case(SCORES.to_vec())), expected, "{form}");
+            assert_eq!(value(&chosen.written(SCORES.to_vec())), expected, "{form}, {bad}");
+        }
+    }
+}
+
 /// A product of one-hot vectors with all rows of all parts would be as many times larger as there are parts.
 #[test]
 fn a_table_of_parts_is_shared_and_not_copied() {

@@ -108,7 +108,7 @@ fn score(report: &Report, first: &Headline) -> Markup {
     let check = drops.find(|c| c.metric == row.quantity.name && !c.withheld);
     let base = check.and_then(|c| c.baseline);
     let above = if check.is_some_and(|c| c.baseline_above) { "above " } else { "" };
-    let baseline = base.map(|b| format!("baseline {above}{}", row.quantity.show(b)));
+    let baseline = base.map(|b| format!("baseline {above}{}", row.shown(b)));
     let details: Vec<String> = first.queries().into_iter().chain(baseline).collect();
     // A number stays with its unit.
     let remark = |text: &str| format!("{}. ", capital(text).replace(" %", "\u{a0}%"));

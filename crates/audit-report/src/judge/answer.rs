@@ -32,7 +32,7 @@ fn losses(models: &[ComparedModel], names: &[&str]) -> Option<String> {
     let base = models.iter().find(|m| m.base)?.row(CLEAN_R1)?.value?;
     let lost = models.iter().zip(names).filter_map(|(model, name)| {
         let row = model.row(CLEAN_R1).filter(|row| row.word == Word::Worse)?;
-        let by = spread(CLEAN_R1, row.difference.as_ref()?);
+        let by = spread(CLEAN_R1, None, row.difference.as_ref()?);
         Some((name.to_string(), CLEAN_R1.show(row.value?), by))
     });
     let lost: Vec<(String, String, String)> = lost.collect();
@@ -61,9 +61,9 @@ fn series(parts: &[String]) -> String {
     }
 }
 
-/// A difference with its interval.
-fn spread(of: &Quantity, difference: &Difference) -> String {
-    let show = |v| of.show_change(v);
+/// A difference with its interval; `norm` as in [`ComparedValue`].
+fn spread(of: &Quantity, norm: Option<&str>, difference: &Difference) -> String {
+    let show = |v| of.show_change_in(norm, v);
     let interval = difference
         .interval
         .map_or(String::new(), |(low, high)| format!(", 95 % {} … {}", show(low), show(high)));
@@ -76,9 +76,10 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
     let mut known = known(of, models, reports, names)?;
     known.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (best, others) = (known[0], &known[1..]);
+    let norm = models[best.0].row(of).and_then(|row| row.norm.as_deref());
     let shown = |i: usize, value: f64| {
         let above = models[i].row(of).is_some_and(|row| row.above);
-        format!("{}{}", if above { "above " } else { "" }, of.show(value))
+        format!("{}{}", if above { "above " } else { "" }, of.show_in(norm, value))
     };
     let mut close = Vec::new();
     let mut beaten = Vec::new();
@@ -91,16 +92,17 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
                 return Err(format!("{} and {} {why}", names[best.0], names[*i]));
             }
             Some((d, true)) => {
-                beaten.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, &d)))
+                beaten.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, norm, &d)))
             }
             Some((d, false)) => {
-                close.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, &d)))
+                close.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, norm, &d)))
             }
         }
     }
+    let unit = norm.map_or(", in 255ths,".to_string(), |norm| format!(" ({norm})"));
     let what = match () {
-        () if of == EPS50 => "ε50, in 255ths,".to_string(),
-        () if of == MEDIAN_EPS => "the median ε, in 255ths,".to_string(),
+        () if of == EPS50 => format!("ε50{unit}"),
+        () if of == MEDIAN_EPS => format!("the median ε{unit}"),
         () => format!("{} at {}", of.label, budget(best.2)),
     };
     let value = shown(best.0, best.1);

@@ -372,7 +372,7 @@ fn entry(
             _ => 0,
         };
         let (above, spread) = (own.is_above(), own.spread());
-        let Row { value, state, why, interval, queries, budget, void, .. } = own;
+        let Row { value, state, why, interval, queries, budget, norm, void, .. } = own;
         Some(ComparedValue {
             metric,
             value,
@@ -383,6 +383,7 @@ fn entry(
             spread,
             queries,
             eps: budget,
+            norm,
             difference,
             void,
             word,

@@ -33,7 +33,7 @@ pub use results::{
     RetrievalMeans, RetrievalRow, Robust, Rung, Score, Scores, Smallest, Universal, number_of_queries, rungs,
     unless_few,
 };
-pub use suite::{CORRECT_FIRST, EpsAlpha, MaskRecord, SuiteRecord, Surrogate, as_typed, size};
+pub use suite::{CORRECT_FIRST, EpsAlpha, MaskRecord, SuiteRecord, Surrogate, as_typed, length, size};
 pub use trial::{
     Captured, Enough, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow,
 };

@@ -32,6 +32,7 @@ const USUAL: Quantity = Quantity {
     needs: Needs::Nothing,
     score: false,
     at_eps: false,
+    size: false,
     classes: None,
     as_published: false,
     leading: false,
@@ -74,6 +75,7 @@ pub(super) static SCORES: [Quantity; 8] = [
     },
     Quantity {
         name: "eps50",
+        size: true,
         range: [0.0, 255.0],
         digits: 2,
         tolerance: 0.1,
@@ -123,6 +125,7 @@ pub(super) static SCORES: [Quantity; 8] = [
     },
     Quantity {
         name: "median_eps",
+        size: true,
         range: [0.0, 255.0],
         digits: 2,
         tolerance: 0.1,
