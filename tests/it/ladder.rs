@@ -132,6 +132,9 @@ fn a_ladder_in_the_euclidean_ball() {
         assert!(!text.contains("in 255ths") && !text.contains("× 255"), "{format}");
     }
     says(&audit::report::verdict(&found).unwrap(), &[&half]);
+    let bill = rendered(&found, "cdx.json");
+    let metric = bill.split("\"type\": \"eps50\"").nth(1).unwrap();
+    says(metric.split('}').next().unwrap(), &[length]);
     // Bounds are in 255ths in every norm, and a verdict on one names the length too.
     let row = EPS50.row(&found);
     assert_eq!((row.norm.as_deref(), row.clone().as_length().number().as_str()), (Some("l2"), length));
