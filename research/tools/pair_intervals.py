@@ -7,7 +7,7 @@ People have a point in 8 dimensions, images scatter about it, some people more t
 look like many others. Each repeat draws new people and images; the true rates are those of very many people.
 Compared are the intervals as if no two pairs shared an identity, and those of `audit`
 (crates/audit-gallery/src/space/sharing.rs and crates/audit-report/src/judge/verification.rs). With `few`,
-data sets have 20 and 50 pairs of each kind, as audits of few attacked pairs have.
+data sets have 20, 50 and 100 pairs of each kind, as audits of few attacked pairs have.
 """
 import functools
 import sys
@@ -109,7 +109,7 @@ def intervals(genuine, g, impostor, i, limits, random):
         found = curve(genuine, impostor, weights, far)
         low, high = wilson(far, len(impostor) / inflation(i, residual(impostor, limit)))
         known = low * len(impostor) >= 1
-        yield f"t at {far}", np.quantile(found[0], [0.025, 0.975]), (below(low) if known else 0, below(high))
+        yield f"t at {far}", np.quantile(found[0], [0.025, 0.975]), (below(low - 1 / len(impostor)) if known else 0, below(high))
         alone, (least, most) = widened(tar, found[1], along(far))
         yield f"TAR at {far}", alone, (least if known else 0, most)
         if far == FAR[0]:
@@ -139,7 +139,7 @@ MANY = [
 ]
 FEW = [
     (f"{count} people, {pairs} pairs of each kind", count, 4, functools.partial(some, pairs=pairs))
-    for pairs in (20, 50) for count in (400, 30)
+    for pairs in (20, 50, 100) for count in (400, 30)
 ]
 
 

@@ -312,7 +312,7 @@ fn error_rates_of_few_pairs_have_a_width() {
         let found = found.unwrap();
         assert!((found.0 - low).abs() < 1e-3 && (found.1 - high).abs() < 1e-3, "{found:?}");
     };
-    let by_rate = clean(Acceptance::Far(0.1), 4.9, &pairs);
+    let by_rate = clean(Acceptance::Far(0.2), 4.9, &pairs);
     assert_eq!((by_rate.tar, by_rate.eer, by_rate.far_interval), (100.0, 0.0, None));
     close(by_rate.tar_interval, 79.6117, 100.0);
     close(by_rate.eer_interval, 0.0, 20.3883);
@@ -377,12 +377,17 @@ fn pairs_that_share_identities_count_less() {
         ((value - factor * (value - low)).max(0.0), value + factor * (high - value))
     };
     near(by_rate.threshold, 14.0, 1e-9, "threshold");
-    close(by_rate.threshold_interval, widened(by_rate.threshold, 5.18129, |a| a.threshold));
+    close(by_rate.threshold_interval, (2.0, 41.0));
     near(by_rate.tar, 88.888889, 1e-5, "TAR");
     let (low, _) = widened(by_rate.tar, 3.93796, |a| 100.0 * a.tar);
     close(by_rate.tar_interval, (low, 100.0));
     near(by_rate.eer, 5.132275, 1e-5, "EER");
     close(by_rate.eer_interval, widened(by_rate.eer, 3.93796, |a| 100.0 * a.eer));
+    // At most one impostor pair is accepted, and at the lower end of this rate none.
+    let rare = clean(Acceptance::Far(0.002), distances.threshold(0.002));
+    near(rare.threshold, 1.0, 1e-9, "threshold");
+    close(rare.threshold_interval, (0.0, 2.0));
+    assert_eq!(rare.tar_interval.unwrap().0, 0.0);
     // No impostor pair is accepted: of the pairs of 15 people, seven are disjoint. Expected:
     // `scipy.stats.binomtest(0, 7).proportion_ci(method="wilson")`.
     let none = clean(Acceptance::Euclidean(1e-9), -1.0);

@@ -198,7 +198,7 @@ fn worst(grid: &Grid) -> Markup {
         p.note {
             "Of classes and groups with " (LEAST) " attacked queries or more, and a correct one: how many of their correct queries fail. The \
              weakest of several is weak by chance too: the interval takes account of it (Clopper and Pearson at 1 − 0.05/(m + 1) for each of \
-             m and for all together, so that all hold at once). Attacked pairs of a group that share identities count as fewer."
+             m and for all together, so that all hold at once)."
         }
         (table(grid))
     }

@@ -58,10 +58,34 @@ impl Spread<'_> {
         Some((low.max(0.0), high))
     }
 
-    /// The interval of a threshold that follows from the false accept rate `far`.
-    fn of_threshold(&self, threshold: f64, far: f64) -> Option<(f64, f64)> {
+    /// The interval, in [0, 1], of the share of impostor pairs within the threshold of a false accept rate.
+    fn ends(&self, far: f64) -> (f64, f64) {
         let [_, impostor] = self.distances.decisions(self.distances.threshold(far));
-        self.widened(threshold, inflation(&residuals(&impostor, 1.0), ALPHA), |a| a.threshold)
+        let independent = impostor.len() as f64 / inflation(&residuals(&impostor, 1.0), ALPHA);
+        let (low, high) = wilson_of(far, independent);
+        (low / 100.0, high / 100.0)
+    }
+
+    /// The interval of a threshold that follows from a false accept rate: the distances at which the ends of
+    /// the rate's interval are reached (Woodruff, Journal of the American Statistical Association 1952). If no
+    /// pair may be accepted at the lower end, nothing bounds the threshold from below. Thresholds of resamples
+    /// are never below the nearest pair, so that too few of them contain the true one.
+    fn of_threshold(&self, far: f64) -> Option<(f64, f64)> {
+        let [genuine, impostor] = self.distances.counts();
+        let (low, high) = self.ends(far);
+        // Just below the farthest of the pairs that the lower end accepts.
+        let least = || self.distances.threshold(low - 1.0 / impostor as f64);
+        let least = if self.distances.resolves(low) { least() } else { 0.0 };
+        unless_few(genuine.min(impostor), Some((least, self.distances.threshold(high))))
+    }
+
+    /// The interval of TAR at the threshold of a false accept rate. If nothing bounds the threshold from below,
+    /// nothing bounds TAR.
+    fn of_tar(&self, tar: f64, far: f64) -> Option<(f64, f64)> {
+        let [genuine, _] = self.distances.identities();
+        let bounded = self.distances.resolves(self.ends(far).0);
+        let found = self.of_rate(tar, far, disjoint(genuine), |a| a.tar);
+        found.map(|(low, high)| (if bounded { low } else { 0.0 }, high))
     }
 
     /// The interval, in per cent, of an error rate in [0, 1] at the threshold of a false accept rate, TAR or
@@ -117,14 +141,12 @@ pub fn clean(
             let [genuine, impostor] = distances.decisions(threshold).map(|pairs| of_share(&pairs));
             (impostor, genuine)
         }
-        At::Far(far) => {
-            (None, spread.of_rate(found.tar, far, disjoint(&distances.identities()[0]), |a| a.tar))
-        }
+        At::Far(far) => (None, spread.of_tar(found.tar, far)),
     };
     Some(Verification {
         threshold,
         threshold_interval: match at {
-            At::Far(far) => spread.of_threshold(found.threshold, far),
+            At::Far(far) => spread.of_threshold(far),
             At::Threshold(_) => None,
         },
         listed: pairs.listed,

@@ -10,9 +10,9 @@ mod table;
 mod tests;
 
 use super::division::DIVISIONS;
-use super::share::wilson;
+use super::share::{wilson, with_width};
 use super::stars::{self, Star};
-use crate::facts::term::{Term, terms_of};
+use crate::facts::term::{Term, Unit, terms_of};
 use crate::facts::{FACTS, Facts};
 use crate::record::{
     Attack, Form, Metric, Outcome, Report, Resistance, Score, ScoreName, Scores, Skipped, unless_few,
@@ -130,6 +130,12 @@ pub fn score(
         true => column.trials.len(),
         false => table.held_out,
     };
+    // Resamples of shares have no width if all agree. Queries then count as independent, also if they share
+    // perturbations.
+    let widen = |column: &Column, means: &Means, found| match column.term.unit {
+        Unit::Percent => with_width(means.after / 100.0, queries(column).max(column.trials.len()), found),
+        Unit::Percentile | Unit::Plain => found,
+    };
     let row = |(i, column): (usize, &Column)| {
         let means = point.means[i].as_ref();
         Attack {
@@ -140,10 +146,10 @@ pub fn score(
             counted: column.counted(),
             before: means.and_then(|m| m.before),
             after: means.map(|m| m.after),
-            after_interval: means.and_then(|_| match column.hits() {
+            after_interval: means.and_then(|m| match column.hits() {
                 // The bootstrap of a share has no width if all queries agree.
                 Some(hits) => unless_few(column.trials.len(), Some(wilson(hits, column.trials.len()))),
-                None => spread(queries(column), &|r| Some(r.means[i].as_ref()?.after)),
+                None => widen(column, m, spread(queries(column), &|r| Some(r.means[i].as_ref()?.after))),
             }),
             ers_term: means.and_then(|m| Some((column.term.ers?)(m.after))),
             resistance: Resistance {
@@ -233,8 +239,8 @@ pub fn once(report: &Report) -> Resampled {
     Resampled::new(report, &table, vec![table.replicate(&vec![1.0; table.queries], None)])
 }
 
-/// A number of an audit without each of its queries, in the order of [`Resampled::queries`]: `None` where it is
-/// then undefined.
+/// A number of an audit without each of its queries, in the order of [`Resampled::queries`]; `None` if it is then
+/// undefined.
 pub fn without_each(
     report: &Report,
     of: &(dyn Fn(&Resampled, &Replicate) -> Option<f64> + Sync),
