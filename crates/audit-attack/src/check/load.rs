@@ -229,11 +229,12 @@ pub fn measure(
     let mut random = Random::seeded(0x72_6f75_6768);
     let rough: Vec<f32> = images.iter().map(|v| (v + ROUGH * random.sign_unit()).clamp(0.0, 1.0)).collect();
     let of_rough = by_file(&mut reference, model, &rough)?;
+    // Beside rough images: a model that treats grey levels of files in its own way would seem unsteady beside
+    // these.
     let own = match quantised {
         true => {
-            let slight: Vec<f32> =
-                images.iter().map(|v| reflected(v + SLIGHT * random.sign_unit())).collect();
-            Some(Apart::of(&by_file(&mut reference, model, &slight)?, &first))
+            let slight: Vec<f32> = rough.iter().map(|v| reflected(v + SLIGHT * random.sign_unit())).collect();
+            Some(Apart::of(&by_file(&mut reference, model, &slight)?, &of_rough))
         }
         false => None,
     };
