@@ -41,16 +41,16 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
     if let ModelKind::Classifier(before) = &model.look {
         let before = before
             .as_ref()
-            .map_or(String::new(), |value| format!(". The value before the classifier is {value}"));
+            .map_or(String::new(), |value| format!(". The value before the classifier is `{value}`"));
         found.push(reason::CLASS_SCORES.warning(format!(
-            "the {} values of the output {} look like class scores: by the output's name, a Softmax, or the number of ImageNet's \
+            "the {} values of the output `{}` look like class scores: by the output's name, a Softmax, or the number of ImageNet's \
              classes{before}",
             model.dim, model.output
         )));
     }
     if model.look == ModelKind::Detector {
         found.push(reason::CLASS_SCORES.warning(format!(
-            "the model looks like a detector: the {} values of the output {} would be those of boxes, and no embedding of the image",
+            "the model looks like a detector: the {} values of the output `{}` would be those of boxes, and no embedding of the image",
             model.dim, model.output
         )));
     }

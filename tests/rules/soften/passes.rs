@@ -127,6 +127,30 @@ fn a_graph_without_such_operators_has_one_backward_graph() {
     }
 }
 
+/// ONNX Runtime's static quantisation with QuantFormat.QOperator pools integers. By hand: the second value is
+/// the largest of all three windows, so that it takes the sum of the cotangents.
+#[test]
+fn a_pool_of_quantised_integers_passes_the_gradient_in_every_pass() {
+    common::load_runtime();
+    let byte = Tensor { dtype: DType::U8, shape: vec![], bytes: vec![128].into() };
+    let ints = |name, values: &[i64]| (name, Tensor::ints(values));
+    let constants = [("s", number(0.1)), ("z", byte), ints("image", &[1, 1, 1, 3]), ints("flat", &[3])];
+    let pool = Node::new("MaxPool", &["q"], "p").with("kernel_shape", vec![1i64, 3]);
+    let nodes = [
+        Node::new("Reshape", &["x", "image"], "r"),
+        Node::new("QuantizeLinear", &["r", "s", "z"], "q"),
+        pool.with("pads", vec![0i64, 1, 0, 1]),
+        Node::new("DequantizeLinear", &["p", "s", "z"], "d"),
+        Node::new("Reshape", &["d", "flat"], "y"),
+    ];
+    for pass in PASSES {
+        let found = slope(&nodes, &constants, pass, &[0.2, 1.7, 0.5], [1.0, 2.0, 4.0]);
+        let close =
+            found.iter().zip([0.0, 7.0, 0.0]).all(|(found, expected)| (found - expected).abs() < 1e-5);
+        assert!(close, "{pass:?}: {found:?}");
+    }
+}
+
 /// The other passes take all shapes and attributes that the exact rules take.
 #[test]
 #[ignore = "slow"]

@@ -10,7 +10,7 @@ use audit_report::judge::survivors::attacked;
 use audit_report::record::{
     Found, GateCheck, GateCheckKind, HalfPrecision, Outcome, Report, Severity, Warning, reason,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest share of the loss's decrease that may happen in the last steps (Pintor et al.).
 const LATE: f64 = 0.05;
@@ -20,6 +20,9 @@ pub(super) const ENOUGH: usize = 8;
 /// Share of an attack's trials from which it has to move the embedding: the check at load refuses a gradient
 /// that is zero on as many images.
 const IDLE: f64 = 0.25;
+/// Why an attack stays at images that other attacks move: only its own loss has no slope there.
+const COPIES: &str = ". Other attacks moved the same images, so that the model has a gradient there; the targets are probably copies \
+                      of the images. Remove the copies from the data";
 /// Success, in per cent, from which an attack has reached its goal.
 const ARRIVED: f64 = 98.0;
 
@@ -109,6 +112,8 @@ struct Directions {
     partly: Vec<String>,
     /// Whether one of these did not move a share of [`IDLE`] of the embeddings.
     mostly_idle: bool,
+    /// Whether an image stayed that no other attack moved from the clean image.
+    stuck: bool,
     /// Whether an attack that moved towards its goal has enough trials to tell.
     judged: bool,
     /// Attacks that have too few.
@@ -118,6 +123,7 @@ struct Directions {
 impl Directions {
     fn of(all: &Outcomes) -> Directions {
         let mut found = Directions::default();
+        let moved_by_others = moved_from_clean(all);
         for (code, (objective, outcomes)) in by_attack(all) {
             let moved: Vec<f64> = outcomes
                 .iter()
@@ -130,19 +136,21 @@ impl Directions {
                 true => found.judged = true,
                 false => found.few.push(code),
             }
-            found.see_idle(code, &outcomes, &all.basis);
+            found.see_idle(code, &outcomes, &all.basis, &moved_by_others);
         }
         found
     }
 
-    /// Sees which trials of an attack moved nothing.
-    fn see_idle(&mut self, code: &'static str, outcomes: &[&Outcome], basis: &Basis) {
+    /// Sees which trials of an attack moved nothing; `moved`: queries that an attack moved from the clean image.
+    fn see_idle(&mut self, code: &'static str, outcomes: &[&Outcome], basis: &Basis, moved: &BTreeSet<&str>) {
         // A trial whose hinge is closed at the start has no gradient and is not judged. A trial is judged if
         // its loss is not zero, even if its embedding did not move, or if its perturbation was crafted on
         // others.
         let judgeable: Vec<&&Outcome> = (outcomes.iter())
             .filter(|o| o.loss_first != 0.0 || o.shift > 0.0 || o.shared.is_some())
             .collect();
+        let mut unmoved = judgeable.iter().filter(|o| o.shift == 0.0);
+        self.stuck |= unmoved.any(|o| !moved.contains(o.query.as_str()));
         let idle = judgeable.iter().filter(|o| o.shift == 0.0 && !arrived(o, basis)).count();
         if !judgeable.is_empty() && judgeable.iter().all(|o| o.shift == 0.0) {
             self.still.push(code);
@@ -178,10 +186,12 @@ pub(super) fn direction(all: &Outcomes) -> Found {
     {
         return Found::error(text);
     }
+    let by_gradient = !all.gradient_free && !all.estimated;
+    let copies = if by_gradient && !found.stuck { COPIES } else { "" };
     match (&backwards[..], &still[..]) {
         ([], []) if partly.is_empty() => found.all_moved(),
         ([], []) if found.mostly_idle => Found::error(format!(
-            "in {} the embedding did not move: the gradient is zero there. They count as resisted, so that scores are too high",
+            "in {} the embedding did not move: the gradient is zero there. They count as resisted, so that scores are too high{copies}",
             partly.join(", ")
         )),
         ([], []) => {
@@ -191,11 +201,19 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             );
             Found::warning(text)
         }
-        ([], still) => Found::error(format!("{} moved no embedding at all", still.join(", "))),
+        ([], still) => Found::error(format!("{} moved no embedding at all{copies}", still.join(", "))),
         (backwards, _) => {
             Found::error(format!("{} moved the measure away from the goal", backwards.join(", ")))
         }
     }
+}
+
+/// The queries that a single search moved from the clean image, along a gradient that is not zero there.
+fn moved_from_clean<'a>(all: &Outcomes<'a>) -> BTreeSet<&'a str> {
+    let moved = |o: &&Outcome| {
+        o.members.is_none() && o.shared.is_none() && o.start == 0 && o.steps > 0 && o.shift > 0.0
+    };
+    all.outcomes.iter().filter(moved).map(|o| o.query.as_str()).collect()
 }
 
 /// In words, that the strong search along the exact gradient stayed at the clean image, on a share of
@@ -377,6 +395,22 @@ mod tests {
         assert_eq!(level(40, 0), Severity::Ok);
         assert_eq!([(40, 9), (7, 6)].map(|(of, idle)| level(of, idle)), [Severity::Warning; 2]);
         assert_eq!([(40, 10), (40, 39), (8, 2)].map(|(of, idle)| level(of, idle)), [Severity::Error; 3]);
+    }
+
+    /// CA- aims at one image, the copy of its query: the distance to the copy has no slope there. QA+ moves the
+    /// same images if the model has a gradient.
+    #[test]
+    fn targets_that_are_copies_are_told_from_a_gradient_of_zero() {
+        let found = |shift: f64| {
+            let still = Outcome { attack: "CA-".into(), shift: 0.0, steps: 0, ..outcome(0.0, 1.0) };
+            let outcomes = vec![still, Outcome { shift, ..outcome(0.0, 0.5) }];
+            direction(&all_of(&outcomes, Form::Published))
+        };
+        for (shift, copies) in [(0.1, true), (0.0, false)] {
+            let Found::Failed(Severity::Error, text) = found(shift) else { panic!() };
+            assert!(text.contains("CA-") && text.contains("moved no embedding at all"), "{text}");
+            assert_eq!(text.contains("copies"), copies, "{text}");
+        }
     }
 
     /// A report of R1 on 40 queries: along the exact gradient, `idle` of them stay at the clean image.

@@ -35,6 +35,9 @@ pub const JITTER: f32 = 0.02;
 /// Noise for the comparison of batches, in pixel units: about as large as perturbations. A model can behave
 /// differently on images that it does not know.
 const ROUGH: f32 = 0.1;
+/// Noise far below a grey level, in pixel units: it decides how values are rounded to integers, and changes
+/// hardly anything else.
+const SLIGHT: f32 = 1e-5;
 /// Gradient below which a pixel has no influence, for embeddings whose largest value is 1.
 const DEAD: f64 = 1e-12;
 
@@ -55,6 +58,13 @@ fn embedding_tolerance(precision: DType, quantised: bool, tf32: bool) -> f64 {
 /// Limits of accumulated rounding to integers: a difference, as a share of the largest value, and a cosine.
 /// Deep nets reach 0.1 and 0.993. With another scale or zero point, embeddings differ by more.
 const ROUNDING: (f64, f64) = (0.25, 0.98);
+/// A ViT of 12 blocks in 8 bits exceeds these limits (0.33 and 0.959), but its own embeddings change by as much
+/// with [`SLIGHT`] noise: one value that is rounded the other way changes the roundings of all later blocks. So
+/// a difference of at most this many times the model's own change is rounding too.
+const AS_MUCH: f64 = 2.0;
+/// Least cosine of the model's own change. Below, rounding decides which images are near, so that numbers of
+/// one arithmetic say nothing about the other.
+const STABLE: f64 = 0.9;
 
 /// How much embeddings of the same images differ.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +80,12 @@ impl Apart {
         Apart { share: difference(a, b), cosine: cosine(a, b) }
     }
 
-    /// Whether accumulated rounding to integers can explain it.
-    fn is_rounding(&self) -> bool {
-        self.share <= ROUNDING.0 && self.cosine >= ROUNDING.1
+    /// Whether accumulated rounding to integers can explain it. `own` is the change of the model's own
+    /// embeddings with [`SLIGHT`] noise.
+    fn is_rounding(&self, own: Option<Apart>) -> bool {
+        let within = |share: f64, cosine: f64| self.share <= share && self.cosine >= cosine;
+        let as_much = |own: Apart| within(AS_MUCH * own.share, 1.0 - AS_MUCH * (1.0 - own.cosine));
+        within(ROUNDING.0, ROUNDING.1) || own.is_some_and(|own| own.cosine >= STABLE && as_much(own))
     }
 
     fn in_words(&self) -> String {
@@ -102,6 +115,8 @@ pub struct Measured {
     /// one form of file, and explicit nodes in the other.
     shipped: Option<Apart>,
     quantised: bool,
+    /// The change of the file's embeddings with [`SLIGHT`] noise; `None` if no values are quantised.
+    own: Option<Apart>,
     /// Largest difference between runs of the same batch.
     repeat: f64,
     /// Change of the embeddings with the other images of their batch; `None` if the file takes one image.
@@ -133,6 +148,9 @@ struct Gradients {
     dead: f64,
     /// Cosine between the gradients at points a grey level apart: the median over images.
     steady: f64,
+    /// Change of the gradient with [`SLIGHT`] noise, as a share of its length: the median over images. 0 if no
+    /// values are quantised.
+    unsettled: f64,
     /// `None` if finite differences are not possible.
     errors: Option<Errors>,
 }
@@ -211,6 +229,15 @@ pub fn measure(
     let mut random = Random::seeded(0x72_6f75_6768);
     let rough: Vec<f32> = images.iter().map(|v| (v + ROUGH * random.sign_unit()).clamp(0.0, 1.0)).collect();
     let of_rough = by_file(&mut reference, model, &rough)?;
+    // Beside rough images: a model that treats grey levels of files in its own way would seem unsteady beside
+    // these.
+    let own = match quantised {
+        true => {
+            let slight: Vec<f32> = rough.iter().map(|v| reflected(v + SLIGHT * random.sign_unit())).collect();
+            Some(Apart::of(&by_file(&mut reference, model, &slight)?, &of_rough))
+        }
+        false => None,
+    };
     let both = [(images, &first), (&rough[..], &of_rough)];
     let company = mixing_of(&mut reference, model, both, repeat, &mut pass)?;
     let sizes = other_sizes(&mut reference, both, &mut pass)?;
@@ -225,6 +252,7 @@ pub fn measure(
         tolerance: embedding_tolerance(model.info.precision, quantised, model.tf32()),
         shipped,
         quantised,
+        own,
         repeat,
         company,
         batch: model.batch(),
@@ -370,6 +398,15 @@ fn gradients(
     pass(GRADIENT);
     let cosines = real.chunks(pixels).zip(beside.chunks(pixels)).map(|(a, b)| space::cosine(a, b));
     let steady = gradient::median(cosines.collect());
+    let unsettled = match model.quantised() {
+        true => {
+            let (_, again) = model.gradient(&near(&images, SLIGHT), cotangent)?;
+            pass(GRADIENT);
+            let pairs = real.chunks(pixels).zip(again.chunks(pixels));
+            gradient::median(pairs.map(|(g, again)| relative_distance(g, again)).collect())
+        }
+        false => 0.0,
+    };
     let errors = match finite && zero < count {
         true => {
             let shape = model.info.preprocessing.pixel_shape(count).map(|d| d as usize);
@@ -377,7 +414,13 @@ fn gradients(
         }
         false => None,
     };
-    Ok(Gradients { finite, zero, dead: 100.0 * dead, steady, errors })
+    Ok(Gradients { finite, zero, dead: 100.0 * dead, steady, unsettled, errors })
+}
+
+/// The distance of another gradient from `g`, as a share of the length of `g`.
+fn relative_distance(g: &[f32], other: &[f32]) -> f64 {
+    let off: Vec<f32> = g.iter().zip(other).map(|(a, b)| a - b).collect();
+    (space::product(&off, &off) / space::product(g, g).max(f64::MIN_POSITIVE)).sqrt()
 }
 
 /// A value of a pixel that is slightly outside of [0, 1], mirrored at the limit. No attacked image has values
