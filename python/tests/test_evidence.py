@@ -71,15 +71,18 @@ def test_other_definitions(flags, plain: Path, images: Path, tmp_path: Path):
     assert verify.verify(bundle, plain).startswith("confirmed")
 
 
-def test_separate_queries_and_cameras(plain: Path, images: Path, tmp_path: Path):
+@pytest.mark.parametrize("mixed", [False, True], ids=["separate", "mixed"])
+def test_separate_queries_and_cameras(mixed: bool, plain: Path, images: Path, tmp_path: Path):
+    """If some queries are in the gallery, CA± attacks other queries than the first, and robust R@1 has these too."""
     rows = [["path", "label", "camera", "is_query", "is_gallery"]]
     for kind in sorted(path for path in images.iterdir() if path.is_dir()):
         for i, file in enumerate(sorted(kind.glob("*.png"))):
-            rows.append([file, kind.name, i % 2, int(i == 0), int(i != 0)])
+            rows.append([file, kind.name, i % 2, int(i <= mixed), int(i != 0)])
     with open(tmp_path / "list.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
-    bundle = evidence(tmp_path, plain, tmp_path / "list.csv", suite="full", steps=3)
-    assert verify.verify(bundle, plain, tmp_path).startswith("confirmed")
+    bundle = evidence(tmp_path, plain, tmp_path / "list.csv", suite="full", steps=3, max_queries=3, strong_sample=12)
+    printed = verify.verify(bundle, plain, tmp_path)
+    assert printed.startswith("confirmed") and ("not confirmed: the choice of queries" in printed) == mixed
 
 
 def test_colour_models_of_another_layout(images: Path, tmp_path: Path):
@@ -594,5 +597,5 @@ def test_queries_that_were_left_out(sample: str, plain: Path, tmp_path: Path):
         if place == last:
             assert verify.verify(archive, plain).startswith("confirmed: 13 outcomes")
         else:
-            with pytest.raises(SystemExit, match="not the first in the order of seed 7"):
+            with pytest.raises(SystemExit, match="robust_r1 is not of the first queries of seed 7"):
                 verify.verify(archive, plain)

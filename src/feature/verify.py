@@ -126,10 +126,9 @@ def data_hash(items, listed, folder):  # SHA-256 of ids, classes and file hashes
 
 def sampled(items, places, seed):  # these images in the order that samples follow: spread over the classes, and by hashes within each
     number = lambda kind, i: int.from_bytes(hashlib.sha256(seed.to_bytes(8, "little") + kind + items[i]["id"].encode()).digest()[:8], "big")
-    classes = {}
-    for _, i in sorted((number(b"query\0", i), i) for i in places):
-        classes.setdefault(items[i]["label"], []).append(i)
-    places = (((place + (number(b"class\0", own[0]) >> 11) / 2**53) / len(own), i) for own in classes.values() for place, i in enumerate(own))
+    ordered = sorted((items[i]["label"], number(b"query\0", i), i) for i in places)
+    classes = [[i for *_, i in own] for _, own in itertools.groupby(ordered, key=lambda one: one[0])]
+    places = (((place + (number(b"class\0", own[0]) >> 11) / 2**53) / len(own), i) for own in classes for place, i in enumerate(own))
     return [i for _, i in sorted(places)]
 
 def is_patch(free, share):  # whether a mask is one rectangle with the proportions of the image and this share of its area
@@ -206,7 +205,7 @@ class Model:  # maps images [B, C, H, W] to embeddings [B, D], normalised unless
 class Judge:  # measures embeddings [D] as the report's form defines
     def __init__(self, report, manifest, points, slack):
         metric, self.items, self.held_out, self.points = report["model"]["metric"], manifest["items"], manifest["held_out"], points
-        self.seed, self.hub = report["seed"], report["suite"].get("hub_class")
+        self.seed, self.hub, self.right_first = report["seed"], report["suite"].get("hub_class"), "correct" in report["suite"].get("sampling", "")
         self.cosine, self.own, n = metric == "cosine", report["suite"]["form"] == "corrected", report["data"]["gallery"]
         self.replayed = any(flag in report.get("command", "") for flag in ("--trials", "--baseline"))  # targets may be another model's
         # One long embedding must not make all others equal.
@@ -255,11 +254,11 @@ class Judge:  # measures embeddings [D] as the report's form defines
             return len(targets) > 0 and self.pool(attack, query)[targets].all() and len(set(targets)) >= len(targets) * (attack in DISTINCT)
         return attack != "TOP1" or before["hit"]  # the clean query finds one of the targets
 
-    def first(self, kind, asked, tried, correct):  # whether the attacked queries, and those of robust R@1, are the first in the order of the seed
+    def first(self, kind, asked, tried):  # whether the attacked queries, and those of robust R@1, are the first in the order of the seed
         order = sampled(self.items, np.flatnonzero(self.asks).tolist(), self.seed)
         right = lambda i: not self.nothing("hit", i, []) and self.measure("hit", i, [], self.points[i], True)[i in asked]  # at a tie, either
-        by_seed = itertools.chain(filter(right, order), itertools.filterfalse(right, order)) if correct else asked
-        able = (i for i in order if (i in asked or not correct) and not self.nothing(kind, i, []))
+        by_seed = itertools.chain(filter(right, order), itertools.filterfalse(right, order)) if self.right_first else asked
+        able = (i for i in order if (i in asked or not self.right_first) and not self.nothing(kind, i, []))
         return all({*itertools.islice(of, len(found))} == found for of, found in ((by_seed, asked), (able, tried)))
 
     def rank(self, distances, at, kept):  # lowest and highest possible rank of the distance `at`
@@ -382,7 +381,9 @@ def confirmed(bundle, model, folder):
         check(low <= judge.decisions[share] <= high, f"{share} is stated as {judge.decisions[share]}, where {low} to {high} is found")
     lost = {o["query"] for o in outcomes if False in (o["before"].get("hit"), o["after"].get("hit"))}  # by any attack, and without one
     check(2 * ties["before"] <= len(outcomes), f"{ties['before']} of {len(outcomes)} trials are at a tie before the attack: nothing is confirmed")
-    lines, replayed, asked = [], bool(judge.replayed or manifest["listed"]), {index[o["query"]] for o in [*outcomes, *report["skipped"]]}
+    # Replayed, listed, or of candidates that are queries too, if others are not in the gallery: these are attacked out of order.
+    moved = {0, QUERY} <= {item["role"] for item in items} and {"candidate_rank", "captured"} & {KINDS[o["attack"]] for o in outcomes}
+    lines, free, asked = [], bool(judge.replayed or manifest["listed"] or moved), {index[o["query"]] for o in [*outcomes, *report["skipped"]]}
     for attack, name in ROBUST.items():
         tried = {index[o["query"]]: (o["query"] not in lost, o["before"]["hit"]) for o in outcomes if o["attack"] == attack and "hit" in o["after"]}
         robust = [report["scores"].get(name), *(row for row in report.get("numbers", []) if row["name"] == name and "value" in row)]
@@ -396,8 +397,7 @@ def confirmed(bundle, model, folder):
         for stated_by in robust:
             wrong = [k for k, v in found.items() if stated_by.get(k) is not None and not np.allclose(stated_by[k], v, rtol=1e-5, atol=1e-6)]
             check(not wrong, f"{name} is not that of its trials: {', '.join(wrong)}")
-        of_seed = replayed or judge.first(KINDS[attack], asked, {*tried}, "correct ones first" in suite.get("sampling", ""))
-        check(of_seed, f"the queries of {name} are not the first in the order of seed {judge.seed}: some may have been left out")
+        check(free or judge.first(KINDS[attack], asked, {*tried}), f"{name} is not of the first queries of seed {judge.seed}: some may be missing")
         lines.append(f"{name} {100 * p:.1f} (95 % {low:.1f} – {high:.1f}), {n} queries, ε {suite['eps']:.4g} in {norm}")
     hashes["evidence"] = hashlib.sha256(bundle).hexdigest()
     of_files = "image files were not given, so their hashes are as listed, and the archive's images may be others"
@@ -406,7 +406,7 @@ def confirmed(bundle, model, folder):
         others = f"; {len(there - {photos / item['file'] for item in items})} others are there" * Path(folder).is_dir()  # a list leaves out others
         of_files = f"{len(items)} image files are the report's; {compared} were decoded, and give the archive's images{others}"
     lines = [f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files, *lines]
-    lines.append(f"not confirmed: {'the choice of queries, ' * replayed}every other number, finding and verdict, and that the settings are yours")
+    lines.append(f"not confirmed: {'the choice of queries, ' * free}every other number, finding and verdict, and that the settings are yours")
     lines.append("a query that withstood its attacked images may not withstand others; only another audit shows that")
     lines.append(f"at a tie, where either result is accepted: {ties['before']} trials before the attack, {ties['after']} after it")
     if jpeg:

@@ -65,8 +65,8 @@ fn forged_evidence_is_refused() {
     let arguments = [folder.path().to_str().unwrap(), VERIFY, "outcomes"];
     let told = python("numpy, onnxruntime, PIL", include_str!("forged.py"), &arguments);
     let refused = [
-        ("fewer_trials", "the queries of robust_r1 are not the first in the order of seed 0"),
-        ("skipped_trials", "the queries of robust_r1 are not the first in the order of seed 0"),
+        ("fewer_trials", "robust_r1 is not of the first queries of seed 0"),
+        ("skipped_trials", "robust_r1 is not of the first queries of seed 0"),
         ("more_images", "roles and size of the gallery differ"),
         ("a_deep_image", "grey levels from the archive's image"),
         ("equal_embeddings", "trials are at a tie before the attack: nothing is confirmed"),
