@@ -118,6 +118,7 @@ def data_hash(items, listed, folder):  # SHA-256 of ids, classes and file hashes
             check((file := folder / item["file"]).is_file(), f"{file} is missing: {folder} is not the folder of the images, or the one with their list")
             check(hashlib.sha256(file.read_bytes()).hexdigest() == item["sha256"], f"{file} is another file than the report's")
         digest.update(tabbed(item["id"], item["label"]) + bytes.fromhex(item["sha256"]))
+    check(not folder or len({item["file"] for item in items}) == len(items), "an image file is listed twice")
     for item in items if any(item["role"] or item["camera"] is not None for item in items) else ():
         digest.update(tabbed(item["role"], "" if item["camera"] is None else item["camera"]))
     for probe, reference, same, group, *fold in listed:
@@ -151,8 +152,7 @@ def prepared(image, pre):  # an image as input of the model: resized along rows,
     check(pre["interpolation"] in RESIZED, f"{pre['interpolation']} is none of Pillow's interpolations")
     how = getattr(Image, pre["interpolation"].upper())
     (width, height), (rows, columns), resize, side = image.size, (pre["height"], pre["width"]), pre["resize"], pre.get("resize_shorter")
-    to = resize[::-1] if resize else (columns, rows)
-    to = to if not side else (side * width // height, side) if height <= width else (side, side * height // width)
+    to = (max(side, side * width // height), max(side, side * height // width)) if side else (resize or (rows, columns))[::-1]
     image = image.resize((to[0], height), how).resize(tuple(to), how)
     left, top = ((a - b) // 2 if pre.get("crop") == "floor" else round((a - b) / 2) for a, b in zip(to, (columns, rows)))
     return values(image.crop((left, top, left + columns, top + rows)))

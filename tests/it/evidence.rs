@@ -67,6 +67,7 @@ fn forged_evidence_is_refused() {
     let refused = [
         ("fewer_trials", "robust_r1 is not of the first queries of seed 0"),
         ("skipped_trials", "robust_r1 is not of the first queries of seed 0"),
+        ("a_file_twice", "an image file is listed twice"),
         ("more_images", "roles and size of the gallery differ"),
         ("a_deep_image", "grey levels from the archive's image"),
         ("equal_embeddings", "trials are at a tie before the attack: nothing is confirmed"),

@@ -187,6 +187,13 @@ def of_outcomes():
         report["data"].update(gallery=len(manifest["items"]), queries=len(manifest["items"]), images=len(manifest["items"]))
         report["data"]["sha256"] = script["data_hash"](manifest["items"], [], None)
 
+    def a_file_twice(files, manifest, report):  # one more query that the model is right about
+        place = attacked_by_nobody(manifest, report)
+        manifest["items"].append({**manifest["items"][place], "id": "class00/another.png"})
+        manifest["images"].append(manifest["images"][place])
+        report["data"].update(gallery=len(manifest["items"]), queries=len(manifest["items"]), images=len(manifest["items"]))
+        report["data"]["sha256"] = script["data_hash"](manifest["items"], [], None)
+
     def more_images(files, manifest, report):
         report["data"]["images"] += 100
 
@@ -218,7 +225,7 @@ def of_outcomes():
                 change.__name__ = f"another_{name} in {where}"
                 yield change
 
-    forgeries = [fewer_trials, skipped_trials, trials_of_a_list, fewer_images, more_images, a_deep_image, equal_embeddings, no_score, a_renamed_search]
+    forgeries = [fewer_trials, skipped_trials, trials_of_a_list, fewer_images, a_file_twice, more_images, a_deep_image, equal_embeddings, no_score, a_renamed_search]
     for name, value in {"value": 99.0, "interval": [90.0, 100.0], "queries": 1000, "clean": 50.0, "eps": 0.1}.items():
         forgeries += another(name, value)
     forgeries += [another_outcome, missing_measures, fewer_masks, another_attack, an_image_as_its_own_reference, a_trial_twice]
