@@ -9,12 +9,12 @@ use crate::facts::{self, Facts};
 use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
 use crate::judge::row::State;
 use crate::judge::share::wilson;
-use crate::model::inspect::Look;
+use crate::model::inspect::ModelKind;
 use crate::model::runtime;
 use crate::model::{Info, Route};
 use crate::record::{self, Attack, Benign, Data, Finding, Found, Outcome, Report, Warning, reason};
 use crate::request::Request;
-use crate::threat::measure::kept::{self, KEPT};
+use crate::threat::measure::preserved::{self, KEPT};
 use crate::threat::objective::top1::NEAR_COPY;
 use crate::threat::{AttackContext, Objective, Trial};
 use rayon::prelude::*;
@@ -38,7 +38,7 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
             ))
         )));
     }
-    if let Look::Classifier(before) = &model.look {
+    if let ModelKind::Classifier(before) = &model.look {
         let before = before
             .as_ref()
             .map_or(String::new(), |value| format!(". The value before the classifier is {value}"));
@@ -48,7 +48,7 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
             model.dim, model.output
         )));
     }
-    if model.look == Look::Detector {
+    if model.look == ModelKind::Detector {
         found.push(reason::CLASS_SCORES.warning(format!(
             "the model looks like a detector: the {} values of the output {} would be those of boxes, and no embedding of the image",
             model.dim, model.output
@@ -129,7 +129,7 @@ pub fn of_trials(
             Facts::codes(ranked)
         )));
     }
-    let keeps_few = |t: &Trial| t.objective.measure.keeps && kept::items(context, t).len() < KEPT;
+    let keeps_few = |t: &Trial| t.objective.measure.keeps && preserved::items(context, t).len() < KEPT;
     if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
             "in trials of {} the nearest 1 % of the gallery has fewer than {KEPT} images besides the targets, so that fewer are kept",

@@ -33,6 +33,25 @@ macro_rules! shown_by_name {
     )*};
 }
 
+/// In serde, values of these types are texts, which `FromStr` reads and `Display` writes.
+#[macro_export]
+macro_rules! as_text {
+    ($($name:ty),*) => {$(
+        impl TryFrom<String> for $name {
+            type Error = <$name as ::std::str::FromStr>::Err;
+            fn try_from(text: String) -> ::std::result::Result<$name, Self::Error> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> String {
+                value.to_string()
+            }
+        }
+    )*};
+}
+
 pub mod choice;
 pub mod distributions;
 pub mod error;

@@ -8,7 +8,7 @@ use crate::check::load::JITTER;
 use crate::data::Dataset;
 use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
-use crate::model::joined::{Joined, NAMES};
+use crate::model::grad_export::{Joined, NAMES};
 use crate::model::runtime::{INLINE_LIMIT, Input, Optimise, Options, Provider, Session};
 use crate::pipeline::images::first_batch;
 use crate::pipeline::machine;

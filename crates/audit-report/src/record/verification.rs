@@ -42,19 +42,7 @@ impl FromStr for Acceptance {
     }
 }
 
-impl TryFrom<String> for Acceptance {
-    type Error = String;
-
-    fn try_from(text: String) -> std::result::Result<Acceptance, String> {
-        text.parse().map_err(|error: Error| error.message)
-    }
-}
-
-impl From<Acceptance> for String {
-    fn from(acceptance: Acceptance) -> String {
-        acceptance.to_string()
-    }
-}
+audit_base::as_text!(Acceptance);
 
 impl fmt::Display for Acceptance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

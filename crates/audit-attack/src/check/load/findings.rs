@@ -2,7 +2,7 @@
 
 use super::{Measured, RUNS};
 use crate::check::gradient::Errors;
-use audit_model::apart::SAME;
+use audit_model::difference::SAME;
 use audit_model::estimate::POPULATION;
 use audit_model::mixing::{self, Mixing};
 use audit_report::record::{Found, Severity, reason};
@@ -106,11 +106,11 @@ pub fn company(m: &Measured) -> Found {
         None => Found::passed("the model takes one image at a time"),
         Some(mixing) if !mixing.matters() => Found::passed(agreement(mixing.change)),
         Some(mixing) if m.mixes() => {
-            Found::error(format!("{}. {}", mixing.found(), mixing::way_out(m.fixed)))
+            Found::error(format!("{}. {}", mixing.in_words(), mixing::way_out(m.fixed)))
         }
         Some(mixing) => Found::warning(format!(
             "the audit takes one image at a time; in larger batches, {}",
-            mixing.found()
+            mixing.in_words()
         )),
     }
 }

@@ -6,10 +6,12 @@ mod ladder;
 mod weakest;
 
 pub use attacks::{
-    bound, bound_in_norm, in_proportion, scaled, stepping, strong_effort, strong_sample, takes_alpha, within,
+    bound, bound_in_norm, in_proportion, scaled, stepping, strong_effort, strong_sample, takes_alpha,
+    under_attack, within,
 };
 pub use comparison::{
-    ARROW, ROW_HEADS, agreement, cells, compared, compared_first, interval_of, row_name, shown, transfer,
+    ARROW, ROW_HEADS, agreement, cells, compared, compared_first, compared_spread, interval_of, row_name,
+    shown, transfer,
 };
 pub use ladder::{about_ladder, dashed, file_column, ladder};
 pub use weakest::{weakest, weakest_by_attack};

@@ -8,7 +8,7 @@ use audit_base::Result;
 pub type WatchPasses<'w> = dyn FnMut(Passes, usize) -> Result<()> + Send + 'w;
 
 /// Forward passes of the attacks of all checks.
-pub struct Work<'w> {
+pub struct PassCount<'w> {
     watch: &'w mut WatchPasses<'w>,
     /// Forward passes before the current attack, and with it.
     before: usize,
@@ -17,17 +17,19 @@ pub struct Work<'w> {
     current: Amount,
     /// Forward passes of the strong searches that have ended or are foreseen, and those that they usually
     /// take.
-    pub strong: [usize; 2],
+    strong: [usize; 2],
     /// Attacks to come.
-    pub ahead: Vec<(Attack, Amount)>,
+    pub(super) ahead: Vec<(Attack, Amount)>,
 }
 
-impl<'w> Work<'w> {
-    pub fn new(watch: &'w mut WatchPasses<'w>) -> Work<'w> {
-        Work { watch, before: 0, now: 0, current: Amount::default(), strong: [0; 2], ahead: Vec::new() }
+impl<'w> PassCount<'w> {
+    /// No passes yet. `strong`: [what strong searches take](Amount::expected), which counts like one more
+    /// that has ended.
+    pub fn new(watch: &'w mut WatchPasses<'w>, strong: [usize; 2]) -> PassCount<'w> {
+        PassCount { watch, before: 0, now: 0, current: Amount::default(), strong, ahead: Vec::new() }
     }
 
-    pub fn begin(&mut self, attack: &Attack) {
+    pub(super) fn begin(&mut self, attack: &Attack) {
         if self.current.is_open() {
             self.strong[0] += self.now - self.before;
             self.strong[1] += self.current.usual;
@@ -40,7 +42,7 @@ impl<'w> Work<'w> {
 
     /// Adds what the current attack has made, and the upper bound on what it has left. Errors: those of the
     /// watch.
-    pub fn record(&mut self, Passes { made, left }: Passes) -> Result<()> {
+    pub(super) fn record(&mut self, Passes { made, left }: Passes) -> Result<()> {
         self.now = self.before + made;
         let most: usize = self.ahead.iter().map(|(_, amount)| amount.most).sum();
         let after: usize = self.ahead.iter().map(|(_, amount)| amount.expected(self.strong).usual).sum();
@@ -64,7 +66,7 @@ mod tests {
                 told.push([passes.made, passes.left, usual]);
                 Ok(())
             };
-            let mut work = Work::new(&mut watch);
+            let mut work = PassCount::new(&mut watch, [0; 2]);
             let own = Attack::Search(plan());
             work.ahead = vec![
                 (own.clone(), Amount { usual: 100, most: 1000 }),

@@ -1,5 +1,5 @@
-//! The numbers of a report by name: a row for each, which every output, gate and comparison uses. `rows.rs` has
-//! the rows, but for those at single ε, which `rungs.rs` makes as they are requested.
+//! The numbers of a report by name: a row for each, which every output, gate and comparison uses. `rows.rs`
+//! has the rows, but for those at single ε, which `rungs.rs` makes as they are requested.
 
 mod rows;
 mod rungs;
@@ -11,7 +11,7 @@ use super::reading::Reading;
 use super::score::{Replicate, Resampled};
 use super::stars::{self, LEVELS};
 use crate::facts::term::Term;
-use crate::record::{Breakdown, Corrupted, Corruptions, Report, Rung, ScoreName};
+use crate::record::{Breakdown, Corrupted, Corruptions, Report, Rung, ScoreName, length};
 use audit_base::error::nearest;
 use audit_base::{Error, Result};
 use audit_gallery::corruption::Corruption;
@@ -23,6 +23,9 @@ use std::collections::BTreeMap;
 /// Where users find the names of all quantities.
 pub(super) const LISTED: &str =
     "`audit gate --help` says how metrics are named, and `numbers` in a JSON report lists those that it has";
+
+/// Digits after the decimal point of changes of a length.
+const LENGTH_DIGITS: usize = 4;
 
 /// What Python and tables put before the names of numbers on clean images.
 const CLEAN_PREFIX: &str = "clean_";
@@ -50,6 +53,8 @@ pub struct Quantity {
     pub score: bool,
     /// Whether the number depends on an ε that is shown with it.
     pub at_eps: bool,
+    /// Whether it is a size of changes, in 255ths.
+    pub size: bool,
     /// Whether only images with classes have it, or only images without; `None` if all may.
     pub classes: Option<bool>,
     /// Whether it exists only for comparison with published tables.
@@ -291,10 +296,24 @@ impl Quantity {
         format!("{value:.*}", self.digits)
     }
 
+    /// [`Quantity::show`] of a size in a `norm` that does not count grey levels: without the factor 255.
+    pub fn show_in(&self, norm: Option<&str>, value: f64) -> String {
+        if norm.is_some() { length(value / LEVELS) } else { self.show(value) }
+    }
+
     /// Formats a change, with its sign.
     pub fn show_change(&self, change: f64) -> String {
+        self.show_change_in(None, change)
+    }
+
+    /// [`Quantity::show_change`] of a size in a `norm` that does not count grey levels.
+    pub fn show_change_in(&self, norm: Option<&str>, change: f64) -> String {
+        let (change, digits) = match norm {
+            Some(_) => (change / LEVELS, LENGTH_DIGITS),
+            None => (change, self.digits),
+        };
         // A change that rounds to zero is shown as "+0.0", not "-0.0".
-        let shown = format!("{change:+.*}", self.digits);
+        let shown = format!("{change:+.digits$}");
         if shown.trim_start_matches(['+', '-']).chars().all(|c| matches!(c, '0' | '.')) {
             shown.replace('-', "+")
         } else {

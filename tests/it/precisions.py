@@ -1,8 +1,8 @@
 """Converts a model to another precision, and checks the results of `audit compare float.onnx int8.onnx`.
 
-    python research/tools/precisions.py int8 models/plain.onnx IMAGES tests/precisions/plain-int8.onnx
-    python research/tools/precisions.py fp16 models/plain.onnx IMAGES plain-fp16.onnx
-    python research/tools/precisions.py check evidence.zip MODEL.onnx OTHER.onnx
+    python tests/it/precisions.py int8 models/plain.onnx IMAGES tests/precisions/plain-int8.onnx
+    python tests/it/precisions.py fp16 models/plain.onnx IMAGES plain-fp16.onnx
+    python tests/it/precisions.py check evidence.zip MODEL.onnx OTHER.onnx
 
 `int8` is static quantisation of ONNX Runtime (QDQ, weights and activations of 8 bits), calibrated on every
 fifth PNG file below IMAGES; `audit images --out IMAGES` writes the built-in set. `fp16` is

@@ -7,14 +7,14 @@ use crate::data::Split;
 use crate::model::card::Card;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
-use crate::record::{Acceptance, Form, Partition, Precision, Space};
+use crate::record::{Acceptance, Form, Partition, Precision, Protocol, Space};
 pub use choices::{BenignSample, Ep, Gradient, Labels, Sample, StrongSample};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Settings of an audit. [`Request::model`] has those of `audit MODEL.onnx`; the other methods and the fields
 /// change them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Request {
     /// The model, an .onnx file.
@@ -116,8 +116,8 @@ pub struct Attack {
     pub alpha: Option<String>,
     /// Number of PGD steps.
     pub steps: Option<usize>,
-    /// auto, rob28 or rob224.
-    pub protocol: Option<String>,
+    /// The budget that the suite's ε, α and steps come from.
+    pub protocol: Option<Protocol>,
     /// The class whose queries a hub should capture.
     pub hub_class: Option<String>,
     /// The threshold at which a pair is accepted.
@@ -162,9 +162,10 @@ pub struct Compute {
     pub batch: Option<usize>,
     /// Threads; 0: one per core.
     pub threads: usize,
-    /// ONNX Runtime's library; `None`: searched for.
+    /// ONNX Runtime's library; `None`: searched for. A process loads one: that of its first audit.
     pub library: Option<PathBuf>,
-    /// Bytes that a model may use; `None`: what is free, less a reserve.
+    /// Bytes that a model may use; `None`: what is free, less a reserve. All audits of a process have the
+    /// limit of the first one; another one is refused.
     pub memory: Option<u64>,
 }
 
@@ -241,30 +242,10 @@ impl Default for Attack {
     }
 }
 
-impl Default for Request {
-    fn default() -> Request {
-        Request::model("")
-    }
-}
-
 impl Request {
     /// An audit by suite `robust` on generated images, which shows no progress and writes no file.
     pub fn model(path: impl Into<PathBuf>) -> Request {
-        Request {
-            model: path.into(),
-            reading: Reading::default(),
-            images: Images::default(),
-            attack: Attack::default(),
-            queries: Queries::default(),
-            seed: 0,
-            allow_untrusted: false,
-            compute: Compute::default(),
-            gate: Demands::default(),
-            output: Output::default(),
-            run: LongRun::default(),
-            progress: Mode::None,
-            command: None,
-        }
+        Request { model: path.into(), ..Request::default() }
     }
 
     /// With a built-in suite or a .yaml file.

@@ -31,8 +31,7 @@ use ndarray::Array2;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::rc::Rc;
-pub use work::WatchPasses;
-use work::Work;
+pub use work::{PassCount, WatchPasses};
 
 /// Smallest difference in success that counts, in points.
 const MIN_GAIN: f64 = 1.0;
@@ -54,7 +53,7 @@ pub struct DoctorInput<'a> {
     /// Another model for the same images, with its own embeddings.
     pub surrogate: Option<(Model, AttackContext)>,
     /// Forward passes of all checks.
-    work: Work<'a>,
+    work: PassCount<'a>,
     /// Runs made so far, by plan.
     made: Vec<(Plan, Rc<Vec<Shot>>)>,
     /// Clean images of the trials, and their losses.
@@ -95,7 +94,7 @@ impl<'a> DoctorInput<'a> {
         trials: &'a [Trial],
         plan: &'a Plan,
         surrogate: Option<(Model, AttackContext)>,
-        watch: &'a mut WatchPasses<'a>,
+        work: PassCount<'a>,
     ) -> Result<DoctorInput<'a>> {
         let clean = trials.iter().map(|t| Ok(images(t.query)?.data)).collect::<Result<Vec<_>>>()?;
         let (at_start, _) = crate::losses(model.workers(), context, plan.form, trials, &clean)?;
@@ -108,17 +107,12 @@ impl<'a> DoctorInput<'a> {
             trials,
             plan,
             surrogate,
-            work: Work::new(watch),
+            work,
             made,
             clean,
             at_start,
             perturbations,
         })
-    }
-
-    /// Sets [what strong searches take](plans::Amount::expected): it counts like one more that has ended.
-    pub fn foresee(&mut self, strong: [usize; 2]) {
-        self.work.strong = strong;
     }
 
     /// Sets the remaining checks, for the time left.
@@ -360,7 +354,7 @@ fn shoot(
     images: &ImageSource,
     trials: &[Trial],
     plan: &Plan,
-    work: &mut Work,
+    work: &mut PassCount,
 ) -> Result<Vec<Shot>> {
     let mut shots: BTreeMap<usize, Shot> = BTreeMap::new();
     let mut end = Ok(());

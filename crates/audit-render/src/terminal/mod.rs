@@ -181,10 +181,16 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
             line(paint.in_style(style_of(severity), &text));
         }
     }
+    line(wrap(&timing(report)));
+    out
+}
+
+/// When the audit began, what took how long, and by which program.
+fn timing(report: &Report) -> String {
     let t = &report.timing;
     let rate = if t.attacks_s > 0.0 { t.image_steps as f64 / t.attacks_s } else { 0.0 };
     let began = if t.began.is_empty() { String::new() } else { format!("began {}; ", t.began) };
-    line(wrap(&format!(
+    format!(
         "{began}{:.1} s: model {:.1}, gallery {:.1}, check {:.1}{}, attacks {:.1} ({rate:.0} image steps a second); {}",
         t.total_s,
         t.model_s,
@@ -193,8 +199,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         if t.check_kept { " (cached)" } else { "" },
         t.attacks_s,
         report.tool.in_words()
-    )));
-    out
+    )
 }
 
 /// The model and the images.

@@ -5,7 +5,7 @@ mod frozen;
 use super::card::{Pooling, Preprocessing};
 use super::output;
 use super::prepared::{as_f32, forget_shapes, in_floats};
-use super::runtime::{Held, Input, Optimise, Options, Session};
+use super::runtime::{Input, Optimise, Options, RuntimeTensor, Session};
 use super::{Info, refused, stack};
 use audit_base::{Error, Result, files};
 use ndarray::{Array2, s};
@@ -53,7 +53,7 @@ enum Smooth {
         /// Their names: roundings, then the choices of max-pools.
         held: Vec<String>,
         /// Their values, for each run of the images.
-        at: Vec<Vec<Held>>,
+        at: Vec<Vec<RuntimeTensor>>,
     },
     /// Nothing: quantised in a way that can't be held still.
     None,
@@ -149,13 +149,13 @@ impl Untouched {
             return Ok(None);
         }
         let parts = self.parts(pixels, &self.preprocessing);
-        let held = parts.iter().map(|x| self.run(x, which)).collect::<Result<Vec<Held>>>()?;
+        let held = parts.iter().map(|x| self.run(x, which)).collect::<Result<Vec<RuntimeTensor>>>()?;
         self.embeddings(&held, pixels).map(Some)
     }
 
     /// What the file makes of its input, without optimisation (0) or with it (1). Where the first fails and
     /// the second runs, the second is what the file computes.
-    fn run(&mut self, x: &[f32], which: usize) -> Result<Held> {
+    fn run(&mut self, x: &[f32], which: usize) -> Result<RuntimeTensor> {
         let shape = self.preprocessing.input_shape(self.each);
         let Some(sessions) = &mut self.plain else {
             return Err(Error::internal("there is no model to run"));
@@ -193,7 +193,7 @@ impl Untouched {
     }
 
     /// Those of the images themselves.
-    fn embeddings(&self, held: &[Held], pixels: &[f32]) -> Result<Array2<f32>> {
+    fn embeddings(&self, held: &[RuntimeTensor], pixels: &[f32]) -> Result<Array2<f32>> {
         let mut parts = Vec::with_capacity(held.len());
         for held in held {
             let (shape, values) = held.floats()?;
@@ -229,7 +229,7 @@ impl Untouched {
             let session = match &mut self.smooth {
                 Smooth::Widened(session) => session,
                 Smooth::Frozen { frozen, held, at, .. } => {
-                    feed.extend(held.iter().map(String::as_str).zip(at[i].iter().map(Input::Held)));
+                    feed.extend(held.iter().map(String::as_str).zip(at[i].iter().map(Input::Runtime)));
                     frozen
                 }
                 Smooth::File | Smooth::None => {

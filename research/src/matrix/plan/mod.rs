@@ -95,10 +95,10 @@ impl Method {
 
 /// The papers' tables, which are part of the program.
 const TABLES: [(&str, &str); 4] = [
-    ("ca-tride-tables", include_str!("../../plans/ca-tride-tables.yaml")),
-    ("hm-tables", include_str!("../../plans/hm-tables.yaml")),
-    ("panum-tables", include_str!("../../plans/panum-tables.yaml")),
-    ("adml-tables", include_str!("../../plans/adml-tables.yaml")),
+    ("ca-tride-tables", include_str!("../../../plans/ca-tride-tables.yaml")),
+    ("hm-tables", include_str!("../../../plans/hm-tables.yaml")),
+    ("panum-tables", include_str!("../../../plans/panum-tables.yaml")),
+    ("adml-tables", include_str!("../../../plans/adml-tables.yaml")),
 ];
 
 fn one() -> usize {

@@ -28,13 +28,13 @@ use std::time::Duration;
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// A bar on a terminal, plain lines elsewhere.
-    #[default]
     Auto,
     /// Lines of text, one every 10 seconds.
     Plain,
     /// A JSON object on each line, one a second.
     Json,
     /// Warnings and errors only.
+    #[default]
     None,
 }
 
@@ -147,9 +147,9 @@ impl fmt::Display for Position {
         let Position { attack, step, steps, queries, broken, of } = self;
         match steps {
             0 if broken == of => {
-                write!(f, "{attack} {broken}/{of} queries broken, strong search for smaller changes")
+                write!(f, "{attack} {broken}/{of} queries wrong, strong search for smaller changes")
             }
-            0 => write!(f, "{attack} {broken}/{of} queries broken, strong search"),
+            0 => write!(f, "{attack} {broken}/{of} queries wrong, strong search"),
             _ => write!(f, "{attack} {queries}/{of} queries, step {step}/{steps}"),
         }
     }

@@ -294,8 +294,8 @@ impl<'a, 't> Cx<'a, 't> {
         let zeros = || self.tape.borrow_mut().zeros(&self.node.outputs[i]);
         self.gy[i].clone().unwrap_or_else(zeros)
     }
-    /// Whether input `i` is an input of the graph that was only moved, cropped, padded, resampled, clipped, or
-    /// mapped by a factor and an offset. Looks at the first nodes only, where preprocessing is.
+    /// Whether input `i` is an input of the graph that was only moved, cropped, padded, resampled, clipped,
+    /// or mapped by a factor and an offset. Looks at the first nodes only, where preprocessing is.
     pub fn is_image(&self, i: usize) -> bool {
         const FIRST: usize = 32;
         let mut open = HashSet::from([self.node.inputs[i].as_str()]);

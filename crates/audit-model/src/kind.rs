@@ -7,7 +7,7 @@ use onnx_grad::graph::{Dim, Node, Value};
 
 /// What a model looks like, by its outputs and its last operators.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Look {
+pub enum ModelKind {
     /// A vector for each image.
     Embedding,
     /// A vector of few values that a last layer makes of many: an embedding or class scores. Holds the value
@@ -28,17 +28,17 @@ pub enum Look {
     Unknown,
 }
 
-impl Look {
+impl ModelKind {
     /// What a file looks like. `named` is the value that is taken for the embedding, and `dim` its length, if
     /// they are known.
-    pub(super) fn of(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>) -> Look {
+    pub(super) fn of(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>) -> ModelKind {
         let inside = named.is_some_and(|name| !graph.outputs.iter().any(|o| o.name == name));
         if inside {
             // Somebody chose a value on purpose.
-            return if dim.is_some() { Look::Embedding } else { Look::Unknown };
+            return if dim.is_some() { ModelKind::Embedding } else { ModelKind::Unknown };
         }
         if graph.inputs.iter().all(|i| i.shape.as_ref().is_some_and(|s| s.len() != 4)) {
-            return Look::NoImages;
+            return ModelKind::NoImages;
         }
         let has = |words: &[&str], name: &str| words.iter().any(|word| name.to_lowercase().contains(word));
         let sizes = |v: &Value| {
@@ -56,9 +56,9 @@ impl Look {
             corners || (!shares && grid(&sizes(o), seen)) || (named.is_none() && has(&BOXES, &o.name))
         };
         if graph.outputs.iter().any(boxes) || detects(graph) {
-            return Look::Detector;
+            return ModelKind::Detector;
         }
-        let Some(output) = output else { return Look::Unknown };
+        let Some(output) = output else { return ModelKind::Unknown };
         let shape = graph.outputs.iter().find(|o| o.name == output).map(sizes).unwrap_or_default();
         let before = || before_classifier(graph, output);
         let classes = match dim {
@@ -66,59 +66,59 @@ impl Look {
             None => shape.len() == 2 && CLASSES.contains(&shape[1]),
         };
         match dim {
-            _ if shares || classes || has(&SCORES, output) => Look::Classifier(before()),
+            _ if shares || classes || has(&SCORES, output) => ModelKind::Classifier(before()),
             // Pooled channels are no class scores.
             Some(n) if n < SHORT && shape.iter().skip(1).product::<i64>() == n as i64 => {
-                before().map_or(Look::Embedding, Look::Short)
+                before().map_or(ModelKind::Embedding, ModelKind::Short)
             }
-            Some(_) => Look::Embedding,
-            None if dense(&shape, seen) => Look::Dense,
-            None if (3..=4).contains(&shape.len()) => Look::Tokens,
+            Some(_) => ModelKind::Embedding,
+            None if dense(&shape, seen) => ModelKind::Dense,
+            None if (3..=4).contains(&shape.len()) => ModelKind::Tokens,
             // Its size is open, for instance.
-            None if shape.len() == 2 && shape[1] >= SHORT as i64 => Look::Embedding,
-            None => Look::Unknown,
+            None if shape.len() == 2 && shape[1] >= SHORT as i64 => ModelKind::Embedding,
+            None => ModelKind::Unknown,
         }
     }
 
     /// In words.
     pub fn words(&self) -> &'static str {
         match self {
-            Look::Embedding => "an embedding of images",
-            Look::Short(_) => "an embedding of few values, or a classifier of few classes",
-            Look::Classifier(_) => "a classifier: its output holds class scores, not an embedding",
-            Look::Detector => "a detector: its outputs are boxes",
-            Look::Dense => "a map as large as the image, such as a segmentation, a depth or a mask",
-            Look::Tokens => "tokens or a feature map, not one vector an image",
-            Look::NoImages => "no model of images: no input has four dimensions",
-            Look::Unknown => "no kind of model that is known here",
+            ModelKind::Embedding => "an embedding of images",
+            ModelKind::Short(_) => "an embedding of few values, or a classifier of few classes",
+            ModelKind::Classifier(_) => "a classifier: its output holds class scores, not an embedding",
+            ModelKind::Detector => "a detector: its outputs are boxes",
+            ModelKind::Dense => "a map as large as the image, such as a segmentation, a depth or a mask",
+            ModelKind::Tokens => "tokens or a feature map, not one vector an image",
+            ModelKind::NoImages => "no model of images: no input has four dimensions",
+            ModelKind::Unknown => "no kind of model that is known here",
         }
     }
 
     /// What to audit instead, if no flag makes this file a model of embeddings.
     pub fn instead(&self) -> Option<&'static str> {
         match self {
-            Look::Classifier(_) => Some(
+            ModelKind::Classifier(_) => Some(
                 "export it without its classifier (timm: num_classes=0), or name the value before it with --output",
             ),
-            Look::Detector => Some(
+            ModelKind::Detector => Some(
                 "an audit is about images that are found again by one embedding each. Audit the model that embeds what the detector \
                  cuts out, or name a value of its backbone with --output, and pool it if it is a map: --pooling mean",
             ),
-            Look::Dense => Some(
+            ModelKind::Dense => Some(
                 "an audit is about images that are found again by one embedding each: name a value of its backbone with --output, and \
                  pool it if it is a map: --pooling mean",
             ),
-            Look::NoImages => Some(
+            ModelKind::NoImages => Some(
                 "give a file that takes one image, [N, C, H, W]: of a model of images and texts, such as CLIP, its image encoder; of a \
                  model of videos, the part that embeds one frame",
             ),
-            Look::Embedding | Look::Short(_) | Look::Tokens | Look::Unknown => None,
+            ModelKind::Embedding | ModelKind::Short(_) | ModelKind::Tokens | ModelKind::Unknown => None,
         }
     }
 
     /// Whether no flag but `--output` makes this file a model of embeddings.
     pub fn is_other(&self) -> bool {
-        matches!(self, Look::Detector | Look::Dense)
+        matches!(self, ModelKind::Detector | ModelKind::Dense)
     }
 
     /// The refusal of a file that looks like this, with what to audit instead if no flag helps.
@@ -135,7 +135,7 @@ impl Look {
     /// Flags that may read the value before the last layer, if that layer may make class scores.
     pub(super) fn before(&self) -> Vec<Flags> {
         match self {
-            Look::Short(before) | Look::Classifier(Some(before)) => {
+            ModelKind::Short(before) | ModelKind::Classifier(Some(before)) => {
                 let output = remedy::row("--output", before);
                 let pooled = [output.clone(), remedy::row("--pooling", "mean")].concat();
                 vec![output, pooled]
@@ -213,7 +213,8 @@ fn corners(shape: &[i64], seen: &Seen) -> bool {
 ///
 /// Places of the coarser grids alone are as few as tokens. There, only [N, places, values] with three anchors
 /// a place counts. The number of values must not be a multiple of 8, as lengths of tokens are, and that of
-/// places no multiple of 64, as widths of nets are: [N, 768, 5] may be the features of five parts of an image.
+/// places no multiple of 64, as widths of nets are: [N, 768, 5] may be the features of five parts of an
+/// image.
 fn grid(shape: &[i64], seen: &Seen) -> bool {
     let [_, a, b] = *shape else { return false };
     let places = |strides: &[usize]| -> i64 {

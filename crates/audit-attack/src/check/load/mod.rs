@@ -1,5 +1,5 @@
-//! Checks on a first batch of real images, before the attacks: the model against the untouched file. This file
-//! measures, and `findings.rs` judges the measurements.
+//! Checks on a first batch of real images, before the attacks: the model against the untouched file. This
+//! file measures, and `findings.rs` judges the measurements.
 
 mod findings;
 #[cfg(test)]
@@ -12,9 +12,9 @@ use audit_base::{Error, Result};
 use audit_gallery::data::GREY_LEVEL;
 use audit_gallery::space;
 use audit_model::Model;
-use audit_model::apart::{SAME, cosine, difference, largest};
+use audit_model::difference::{SAME, cosine, difference, largest};
 use audit_model::mixing::{self, Mixing};
-use audit_model::untouched::Untouched;
+use audit_model::reference::Untouched;
 use audit_report::record::{Found, GradientCheck};
 pub(super) use findings::{
     batch_size, company, deviates, estimated, finite, flat, hidden, parity, precision, repeatable, right,
@@ -220,7 +220,7 @@ pub fn measure(
     };
     Ok(Measured {
         finite,
-        drawn: model.info.drawn.as_ref().map(|drawn| drawn.found()),
+        drawn: model.info.drawn.as_ref().map(|drawn| drawn.in_words()),
         parity,
         tolerance: embedding_tolerance(model.info.precision, quantised, model.tf32()),
         shipped,

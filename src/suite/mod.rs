@@ -20,32 +20,32 @@ use std::path::Path;
 
 /// The built-in suites: name and YAML.
 const BUILT_IN: [(&str, &str); 26] = [
-    ("robust", include_str!("../suites/robust.yaml")),
-    ("ers", include_str!("../suites/ers.yaml")),
-    ("ars", include_str!("../suites/ars.yaml")),
-    ("full", include_str!("../suites/full.yaml")),
-    ("ers-strict", include_str!("../suites/ers-strict.yaml")),
-    ("ars-strict", include_str!("../suites/ars-strict.yaml")),
-    ("strong", include_str!("../suites/strong.yaml")),
-    ("nes", include_str!("../suites/nes.yaml")),
-    ("square", include_str!("../suites/square.yaml")),
-    ("order", include_str!("../suites/order.yaml")),
-    ("smoke", include_str!("../suites/smoke.yaml")),
-    ("panum", include_str!("../suites/panum.yaml")),
-    ("panum-fgsm", include_str!("../suites/panum-fgsm.yaml")),
-    ("panum-cw", include_str!("../suites/panum-cw.yaml")),
-    ("adml", include_str!("../suites/adml.yaml")),
-    ("geometry", include_str!("../suites/geometry.yaml")),
-    ("hub", include_str!("../suites/hub.yaml")),
-    ("targets", include_str!("../suites/targets.yaml")),
-    ("universal", include_str!("../suites/universal.yaml")),
-    ("corruptions", include_str!("../suites/corruptions.yaml")),
-    ("faces", include_str!("../suites/faces.yaml")),
-    ("threshold", include_str!("../suites/threshold.yaml")),
-    ("minimum", include_str!("../suites/minimum.yaml")),
-    ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
-    ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),
-    ("minimum-target", include_str!("../suites/minimum-target.yaml")),
+    ("robust", include_str!("../../suites/robust.yaml")),
+    ("ers", include_str!("../../suites/ers.yaml")),
+    ("ars", include_str!("../../suites/ars.yaml")),
+    ("full", include_str!("../../suites/full.yaml")),
+    ("ers-strict", include_str!("../../suites/ers-strict.yaml")),
+    ("ars-strict", include_str!("../../suites/ars-strict.yaml")),
+    ("strong", include_str!("../../suites/strong.yaml")),
+    ("nes", include_str!("../../suites/nes.yaml")),
+    ("square", include_str!("../../suites/square.yaml")),
+    ("order", include_str!("../../suites/order.yaml")),
+    ("smoke", include_str!("../../suites/smoke.yaml")),
+    ("panum", include_str!("../../suites/panum.yaml")),
+    ("panum-fgsm", include_str!("../../suites/panum-fgsm.yaml")),
+    ("panum-cw", include_str!("../../suites/panum-cw.yaml")),
+    ("adml", include_str!("../../suites/adml.yaml")),
+    ("geometry", include_str!("../../suites/geometry.yaml")),
+    ("hub", include_str!("../../suites/hub.yaml")),
+    ("targets", include_str!("../../suites/targets.yaml")),
+    ("universal", include_str!("../../suites/universal.yaml")),
+    ("corruptions", include_str!("../../suites/corruptions.yaml")),
+    ("faces", include_str!("../../suites/faces.yaml")),
+    ("threshold", include_str!("../../suites/threshold.yaml")),
+    ("minimum", include_str!("../../suites/minimum.yaml")),
+    ("minimum-l2", include_str!("../../suites/minimum-l2.yaml")),
+    ("minimum-cw", include_str!("../../suites/minimum-cw.yaml")),
+    ("minimum-target", include_str!("../../suites/minimum-target.yaml")),
 ];
 
 /// Attacks and benchmarks by the names of other tools, and the built-in suite that comes nearest. A name may
@@ -173,8 +173,9 @@ impl Suite {
                 "unknown suite `{name}`{nearest}. `audit suites` describes all; a suite of your own is a .yaml file"
             )));
         }
-        let yaml = files::read_text(path, files::BY_HAND)
-            .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+        let yaml = files::read_text(path, files::BY_HAND).map_err(|e| {
+            Error::usage(format!("can't read the suite {name}: {e} (`audit suites` lists the built-in ones)"))
+        })?;
         Suite::parse(name, &yaml)
     }
 

@@ -33,7 +33,6 @@ use checks::{CheckedNumber, doubt, uncompared, unmeasured};
 use recomputed::Recomputed;
 pub use rules::{Demand, Rule, Rules, check};
 
-/// The baseline in messages.
 const BASELINE: &str = "the baseline";
 
 impl Verdict {
@@ -226,15 +225,15 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
         "the baseline was made under other conditions and can't be compared: the reports differ in {}. To make comparable ones, \
          audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {} --baseline BASE.json judges \
          at once, and audit MODEL --data … --suite {} --trials BASE.json -o NEW.json makes a report for `audit gate NEW.json \
-         --baseline BASE.json`. To begin with a new baseline: --save-baseline",
+         --baseline BASE.json`. To begin with a new baseline: audit MODEL … --save-baseline FILE",
         differs.join("; in "),
         baseline.suite.name,
         baseline.suite.name
     )))
 }
 
-/// Refuses a baseline that a drop can't be judged against (exit code 2): it lacks a number that a rule states,
-/// its outcomes contradict the number, or a finding invalidates it, and the user did not accept that.
+/// Refuses a baseline that a drop can't be judged against (exit code 2): it lacks a number that a rule
+/// states, its outcomes contradict the number, or a finding invalidates it, and the user did not accept that.
 pub fn refuse_baseline(rules: &Rules, baseline: &Report) -> Result<()> {
     baseline.whole().map_err(|e| e.context("--baseline"))?;
     let recomputed = Recomputed::new(BASELINE, baseline);
@@ -248,7 +247,7 @@ pub fn refuse_baseline(rules: &Rules, baseline: &Report) -> Result<()> {
                 false => format!(", or compare robust R@1 alone: --max-drop {}=1", robust.name),
             };
             return Err(Error::usage(format!(
-                "`{}` of the baseline is not to be trusted ({}). Make a new baseline: --save-baseline{or}",
+                "`{}` of the baseline is not to be trusted ({}). Make a new baseline: audit MODEL … --save-baseline FILE{or}",
                 metric.name,
                 found.join(", ")
             )));
@@ -278,7 +277,8 @@ fn lacks(which: &str, report: &Report, metric: &'static Quantity) -> Error {
         let searched = laddered || whole == MEDIAN_EPS && report.smallest.is_some();
         row.why.filter(|_| (whole.is_robust() || searched) && row.state == State::NotMeasured)
     };
-    let save = if which == BASELINE { ". Make a new baseline: --save-baseline" } else { "" };
+    let save =
+        if which == BASELINE { ". Make a new baseline: audit MODEL … --save-baseline FILE" } else { "" };
     if let Some(why) = beside.or_else(|| lacking(report, metric)).or_else(unmeasured) {
         return Error::usage(format!("{which} has no `{}`: {why}{save}", metric.name));
     }
