@@ -44,8 +44,8 @@ enum Smooth {
     Widened(Session),
     /// A quantised model with its rounding held still: each quantiser adds to its real-valued input the
     /// rounding that it did at the point (`at`), each max-pool takes the values that it took there, and each
-    /// rectifier has the slopes that it had there. There it computes what the model does, and its derivative is
-    /// the straight-through estimate.
+    /// rectifier and clip has the slopes that it had there. There it computes what the model does, and its
+    /// derivative is the straight-through estimate.
     Frozen {
         /// Outputs each quantiser's rounding, each rectifier's sides and each max-pool's choice.
         probe: Session,

@@ -282,9 +282,10 @@ fn quantised_values_may_lie_beside_quantised_constants() {
 }
 
 /// Of quantised values many are exactly 0, where a rectifier has two slopes. The gradient is that of PyTorch,
-/// which takes the slope below 0 there. Such a model was refused, as an ArcFace net with PReLU is in 8 bits.
+/// which takes the slope below 0 there, and none at a bound of ReLU6. Such a model was refused, as an ArcFace
+/// net with PReLU is in 8 bits.
 #[test]
-fn quantised_values_of_zero_are_held_on_their_side_of_a_rectifier() {
+fn quantised_values_of_zero_are_held_on_their_side_of_a_kink() {
     let byte = |v: u8| Tensor { dtype: DType::U8, shape: vec![], bytes: vec![v].into() };
     let constants = [
         ("scale", Tensor::f32(&[], &[1.0 / 255.0])),
@@ -293,12 +294,16 @@ fn quantised_values_of_zero_are_held_on_their_side_of_a_rectifier() {
         ("coarse", Tensor::f32(&[], &[0.5])),
         ("middle", byte(128)),
         ("slope", Tensor::f32(&[4, 1, 1], &[-0.5, 0.2, 0.1, 3.0])),
+        ("low", Tensor::f32(&[], &[0.0])),
+        ("high", Tensor::f32(&[], &[1.0])),
         ("w", weights(&[4, 1, 3, 3])),
     ];
     for rectifier in [
         Node::new("PRelu", &["seen", "slope"], "bent"),
         Node::new("LeakyRelu", &["seen"], "bent").with("alpha", 0.3f32),
         Node::new("Relu", &["seen"], "bent"),
+        Node::new("Clip", &["seen", "low", "high"], "bent"),
+        Node::new("Clip", &["seen", "", "high"], "bent"),
     ] {
         let name = format!("zeros-{}", rectifier.op);
         let nodes = vec![
