@@ -46,6 +46,8 @@ impl<'g> Freezing<'g> {
             "DequantizeLinear" if on_path => self.dequantiser(node)?,
             "DynamicQuantizeLinear" if on_path => return None,
             "MaxPool" if on_path => self.max_pool(node),
+            "Relu" | "LeakyRelu" | "PRelu" if on_path => self.rectifier(node),
+            "Clip" if on_path && self.is_dequantised(&node.inputs[0]) => self.clip(node),
             "Concat" | "Pad" if on_path => self.joined(node),
             _ => self.frozen.nodes.push(node.clone()),
         }
@@ -99,6 +101,66 @@ impl<'g> Freezing<'g> {
         self.frozen.nodes.push(Node::new("Reshape", &[x, &name("line")], &name("flat")));
         self.frozen.nodes.push(Node::new("Gather", &[&name("flat"), &chosen], y));
         self.choices.push(chosen);
+    }
+
+    /// Quantised values are often exactly 0, where a rectifier has no derivative and a central difference is the
+    /// mean of both slopes: the side that each value is on is held still too.
+    fn rectifier(&mut self, node: &Node) {
+        let (x, y) = (&node.inputs[0], &node.outputs[0]);
+        let name = |part: &str| part_of(y, part);
+        let number = |v: f32| Tensor::f32(&[], &[v]);
+        self.probe.constants.insert(name("nothing"), number(0.0));
+        self.probe.nodes.extend([
+            Node::new("Greater", &[x, &name("nothing")], &name("positive")),
+            Node::new("Cast", &[&name("positive")], &name("above")).with("to", DType::F32),
+        ]);
+        self.roundings.push(name("above"));
+        let slope = match (node.op.as_str(), node.input(1)) {
+            ("PRelu", Some(slope)) => slope.to_string(),
+            (op, _) => {
+                let alpha = if op == "LeakyRelu" { node.float("alpha", 0.01) } else { 0.0 };
+                self.frozen.constants.insert(name("slope"), number(alpha));
+                name("slope")
+            }
+        };
+        self.frozen.constants.insert(name("one"), number(1.0));
+        self.frozen.nodes.extend([
+            Node::new("Sub", &[&name("one"), &name("above")], &name("below")),
+            Node::new("Mul", &[&name("below"), &slope], &name("lean")),
+            Node::new("Add", &[&name("above"), &name("lean")], &name("factor")),
+            Node::new("Mul", &[x, &name("factor")], y),
+        ]);
+    }
+
+    fn is_dequantised(&self, value: &str) -> bool {
+        let makes =
+            |node: &Node| node.op == "DequantizeLinear" && node.outputs.iter().any(|out| out == value);
+        self.graph.nodes.iter().any(makes)
+    }
+
+    /// Quantised values are often exactly at a bound too: which values lie within the bounds is held still, and
+    /// what the others become.
+    fn clip(&mut self, node: &Node) {
+        let (x, y) = (&node.inputs[0], &node.outputs[0]);
+        let name = |part: &str| part_of(y, part);
+        let compare = |i: usize, op: &str, part: &str| Some(Node::new(op, &[x, node.input(i)?], &name(part)));
+        let (over, under) = (compare(1, "Greater", "over"), compare(2, "Less", "under"));
+        let both = Node::new("And", &[&name("over"), &name("under")], &name("both"));
+        let within = match (over, under) {
+            (None, None) => return self.frozen.nodes.push(node.clone()),
+            (Some(over), Some(under)) => vec![over, under, both],
+            (one, other) => one.into_iter().chain(other).collect(),
+        };
+        let decides = within.last().map(|node| node.outputs[0].clone()).unwrap_or_default();
+        let passed = Node::new("Mul", &[x, &name("inside")], &name("passed"));
+        self.probe.nodes.extend(within);
+        self.probe.nodes.extend([
+            Node::new("Cast", &[&decides], &name("inside")).with("to", DType::F32),
+            passed.clone(),
+            Node::new("Sub", &[y, &name("passed")], &name("rest")),
+        ]);
+        self.frozen.nodes.extend([passed, Node::new("Add", &[&name("passed"), &name("rest")], y)]);
+        self.roundings.extend([name("inside"), name("rest")]);
     }
 
     /// Quantised values are floats in the frozen graph, so quantised constants beside them are too.
