@@ -397,8 +397,8 @@ mod tests {
         assert_eq!([(40, 10), (40, 39), (8, 2)].map(|(of, idle)| level(of, idle)), [Severity::Error; 3]);
     }
 
-    /// CA- aims at one image, the copy of its query: the distance to the copy has no slope there. QA+ moves the
-    /// same images if the model has a gradient.
+    /// CA- aims at one image, the copy of its query: the distance to the copy has no slope there. QA+ moves
+    /// the same images if the model has a gradient.
     #[test]
     fn targets_that_are_copies_are_told_from_a_gradient_of_zero() {
         let found = |shift: f64| {

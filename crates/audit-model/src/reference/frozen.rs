@@ -103,8 +103,8 @@ impl<'g> Freezing<'g> {
         self.choices.push(chosen);
     }
 
-    /// Quantised values are often exactly 0, where a rectifier has no derivative and a central difference is the
-    /// mean of both slopes: the side that each value is on is held still too.
+    /// Quantised values are often exactly 0, where a rectifier has no derivative and a central difference is
+    /// the mean of both slopes: the side that each value is on is held still too.
     fn rectifier(&mut self, node: &Node) {
         let (x, y) = (&node.inputs[0], &node.outputs[0]);
         let name = |part: &str| part_of(y, part);
@@ -138,8 +138,8 @@ impl<'g> Freezing<'g> {
         self.graph.nodes.iter().any(makes)
     }
 
-    /// Quantised values are often exactly at a bound too: which values lie within the bounds is held still, and
-    /// what the others become.
+    /// Quantised values are often exactly at a bound too: which values lie within the bounds is held still,
+    /// and what the others become.
     fn clip(&mut self, node: &Node) {
         let (x, y) = (&node.inputs[0], &node.outputs[0]);
         let name = |part: &str| part_of(y, part);

@@ -58,9 +58,9 @@ fn embedding_tolerance(precision: DType, quantised: bool, tf32: bool) -> f64 {
 /// Limits of accumulated rounding to integers: a difference, as a share of the largest value, and a cosine.
 /// Deep nets reach 0.1 and 0.993. With another scale or zero point, embeddings differ by more.
 const ROUNDING: (f64, f64) = (0.25, 0.98);
-/// A ViT of 12 blocks in 8 bits exceeds these limits (0.33 and 0.959), but its own embeddings change by as much
-/// with [`SLIGHT`] noise: one value that is rounded the other way changes the roundings of all later blocks. So
-/// a difference of at most this many times the model's own change is rounding too.
+/// A ViT of 12 blocks in 8 bits exceeds these limits (0.33 and 0.959), but its own embeddings change by as
+/// much with [`SLIGHT`] noise: one value that is rounded the other way changes the roundings of all later
+/// blocks. So a difference of at most this many times the model's own change is rounding too.
 const AS_MUCH: f64 = 2.0;
 /// Least cosine of the model's own change. Below, rounding decides which images are near, so that numbers of
 /// one arithmetic say nothing about the other.
@@ -148,8 +148,8 @@ struct Gradients {
     dead: f64,
     /// Cosine between the gradients at points a grey level apart: the median over images.
     steady: f64,
-    /// Change of the gradient with [`SLIGHT`] noise, as a share of its length: the median over images. 0 if no
-    /// values are quantised.
+    /// Change of the gradient with [`SLIGHT`] noise, as a share of its length: the median over images. 0 if
+    /// no values are quantised.
     unsettled: f64,
     /// `None` if finite differences are not possible.
     errors: Option<Errors>,
