@@ -24,7 +24,7 @@ mod npz;
 
 use audit::check;
 use audit::model::card::{Axes, Card};
-use audit::model::joined::{Joined, NAMES};
+use audit::model::grad_export::{Joined, NAMES};
 use audit::model::runtime::{self, Input, Options, Provider, Session};
 use audit::model::{Model, Route};
 use audit::record::Severity;

@@ -23,13 +23,13 @@
 
 pub mod cache;
 pub mod command;
-pub mod engines;
 pub mod feature;
 pub mod interrupt;
 mod pictures;
 pub mod pipeline;
 pub mod progress;
 pub mod request;
+pub mod scheduler_env;
 pub mod shards;
 pub mod suite;
 

@@ -46,6 +46,7 @@ def audit(
     with ``resume=True``. ``progress`` is True, False, or a function that is called with every event; by
     default, a tqdm bar is shown on a terminal and in a notebook. All other arguments are flags of
     ``audit --help``: ``max_queries=50``, ``fail_under={"robust_r1": 30}``, ``mean=[0.5, 0.5, 0.5]``.
+    ``baseline`` may be a ``Report`` too.
 
     Raises the exception of the exit code (``onnx_audit.errors``). ``GateFailed`` and ``NotTrustworthy`` have
     the report if one was written.
@@ -60,6 +61,8 @@ def audit(
                 f"report={os.fspath(file)!r}: expected a name that ends in .json, but not in "
                 f"{', '.join(_OTHER_FORMATS)}. Report.save writes other formats"
             )
+        if isinstance(flags.get("baseline"), Report):
+            flags["baseline"] = _path(stack, flags["baseline"])
         old_time = file.stat().st_mtime_ns if file.exists() else None
         words = ["run", path, f"--suite={os.fspath(suite)}", "--progress=json", f"--report={file}"]
         if data is not None:
@@ -113,8 +116,9 @@ def compare(*reports: AnyReport, sort: str | None = None, anyway: bool = False) 
 def gate(report: AnyReport, **rules: Any) -> Report:
     """Checks a report against thresholds or a baseline, and returns it with the result.
 
-    ``rules`` are flags of ``audit gate``: ``fail_under={"robust_r1": 30}``, ``baseline="base.json"``. Raises
-    ``GateFailed`` or ``Regression`` if the gate fails; the exception has the report with the result.
+    ``rules`` are flags of ``audit gate``: ``fail_under={"robust_r1": 30}``, ``baseline="base.json"``, which may
+    be a ``Report`` too. Raises ``GateFailed`` or ``Regression`` if the gate fails; the exception has the report
+    with the result.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="onnx-audit-"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import UsageError
 
-#: Files beside a model that say how images are prepared; crates/audit-model/src/exported.rs reads them.
+#: Files beside a model that say how images are prepared; crates/audit-model/src/exported/mod.rs reads them.
 PREPROCESSING = ("processor_config.json", "preprocessor_config.json", "open_clip_config.json", "config.json")
 
 

@@ -77,7 +77,7 @@ class _Bar:
             if "attack" in event:
                 broken = event.get("queries_broken")
                 done = f"{event['queries_done']}/{event['queries']} queries"
-                counted = done if broken is None else f"{broken}/{event['queries']} queries broken"
+                counted = done if broken is None else f"{broken}/{event['queries']} queries wrong"
                 words.append(f"{event['attack']} {counted}")
             words.extend(_time(event.get("seconds_expected"), event.get("seconds_left")))
             self.bar.n = event["done"]

@@ -26,7 +26,7 @@ from .model import PREPROCESSING, card_names, weight_files
 from .report import Report
 
 #: Arguments of the marker that are lower bounds. Gates call these metrics the same.
-METRICS = ("robust_r1", "robust_top1", "eps50", "clean_r1", "ars", "ers", "ars_strong")
+METRICS = ("robust_r1", "robust_top1", "eps50", "median_eps", "clean_r1", "ars", "ers", "ars_strong")
 
 #: Errors of the marker, the model or the images, whose message says everything.
 _REFUSALS = (ModelError, NothingToEvaluate, NotTrustworthy, UsageError)

@@ -26,6 +26,9 @@ _FIRST = (
     ("median ε, in 255ths", "median_eps"),
 )
 
+#: Names of sizes of changes among these. Gates count them in 255ths in every norm.
+_SIZES = ("eps50", "median_eps")
+
 #: Text columns of the program's .csv. All others are numeric; yes is 1 and no is 0.
 _TEXTS = (
     *("model", "model_sha256", "data", "data_sha256", "suite", "form", "norm"),
@@ -88,12 +91,22 @@ class Report(_Document):
 
     @property
     def eps50(self) -> float | None:
-        """The ε at which half of the correct queries fail, in 255ths.
+        """The ε at which half of the correct queries fail, in 255ths (in other norms 255 times a length).
 
         The largest ε of the ladder if fewer than half fail there; None if the suite has no ladder of ε, or
         the value is withheld.
         """
         return self._score("eps50")
+
+    @property
+    def median_eps(self) -> float | None:
+        """The median of the smallest perturbations that make queries wrong, in 255ths (in other norms 255
+        times a length).
+
+        The largest ε that was searched if it is above that; None if the suite doesn't search for them, or the
+        value is withheld.
+        """
+        return self._score("median_eps")
 
     @property
     def ars(self) -> float | None:
@@ -104,6 +117,15 @@ class Report(_Document):
     def ers(self) -> float | None:
         """Empirical robustness score, 0-100; None if the suite has none or it is withheld."""
         return self._score("ers")
+
+    @property
+    def ars_strong(self) -> float | None:
+        """ARS under the strong search, 0-100; None if the suite has none or it is withheld."""
+        return self._score("ars_strong")
+
+    @property
+    def _norm(self) -> str:
+        return str(self.json["suite"].get("norm", "linf"))
 
     def _score(self, name: str) -> float | None:
         return self._numbers.get(name, {}).get("value")
@@ -177,7 +199,8 @@ class Report(_Document):
         """Data frame of the scores.
 
         Columns: score; value, None if it is withheld; above, whether the value is only a lower bound; low and
-        high, the 95 % interval; queries; and eps, for robust R@1 and robust top-1.
+        high, the 95 % interval; queries; and eps, for robust R@1 and robust top-1. In other norms than linf,
+        ε50 and the median ε are lengths.
         """
         return self.frame("scores")
 
@@ -208,8 +231,13 @@ class Report(_Document):
             if number["state"] == "not_measured":
                 continue
             low, high = number.get("interval") or (None, None)
+            value, norm = number.get("value"), self._norm
+            if name in _SIZES and norm != "linf":
+                # A length, and no number of grey levels.
+                label = label.replace(", in 255ths", f" ({norm})")
+                value, low, high = (None if size is None else size / 255 for size in (value, low, high))
             eps = self.json["suite"]["eps"] if name in ("robust_r1", "robust_top1") else None
-            row = {"score": label, "value": number.get("value"), "above": number.get("above", False)}
+            row = {"score": label, "value": value, "above": number.get("above", False)}
             rows.append({**row, "low": low, "high": high, "queries": number["queries"], "eps": eps})
         return rows
 
@@ -279,11 +307,9 @@ class Report(_Document):
             return binary.checked(["report", file])
 
     def __repr__(self) -> str:
-        norm = self.json["suite"].get("norm", "linf")
-
         def size(eps: float) -> str:
-            if norm != "linf":
-                return f"{eps:.4g} ({norm})"
+            if self._norm != "linf":
+                return f"{eps:.4g} ({self._norm})"
             # Protocols have truncated decimals: 0.30196 is 77/255.
             return f"{round(255 * eps, 2):g}/255"
 
@@ -291,13 +317,15 @@ class Report(_Document):
             name, value = row["score"], row["value"]
             if value is None:
                 text = "withheld"
-            elif name.startswith("ε50"):
+            elif name.endswith(", in 255ths"):
                 text = f"{value:.2f}/255"
+            elif name.endswith(f" ({self._norm})"):
+                text = size(value)
             else:
                 text = f"{value:.1f}"
             if row["above"]:
                 text = f"above {text}"
-            name = name.split(", in ")[0]
+            name = name.removesuffix(", in 255ths").removesuffix(f" ({self._norm})")
             return f"{name} {text}" if row["eps"] is None else f"{name} at {size(row['eps'])}: {text}"
 
         values = " · ".join(formatted(row) for row in self.rows("scores"))
@@ -333,17 +361,20 @@ class Comparison(_Document):
     def rows(self) -> list[Row]:
         """Returns a row for each model and metric.
 
-        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is withheld;
-        change, the difference from the baseline, with change_low and change_high, its 95 % interval; and word, the
-        conclusion from the change.
+        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is withheld,
+        and above, whether it is only known to be larger; low and high, the 95 % interval of the value; change, the
+        difference from the baseline, with change_low and change_high, its 95 % interval; and word, the conclusion from
+        the change.
         """
         rows = []
         for model in self.json["models"]:
             for row in model["rows"]:
+                low, high = row["interval"] or (None, None)
+                value = {"value": row["value"], "above": row.get("above", False), "low": low, "high": high}
                 difference = row.get("difference") or {}
                 low, high = difference.get("interval") or (None, None)
-                values = {"metric": row["metric"], "value": row["value"], "change": difference.get("value")}
-                rows.append({"model": model["model"], **values, "change_low": low, "change_high": high, "word": row["word"]})
+                change = {"change": difference.get("value"), "change_low": low, "change_high": high}
+                rows.append({"model": model["model"], "metric": row["metric"], **value, **change, "word": row["word"]})
         return rows
 
     @property

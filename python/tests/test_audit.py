@@ -116,6 +116,23 @@ def test_the_default_says_how_small_a_change_is_enough(plain: Path):
     assert small.eps50 == 0.5 and repr(small).endswith(shown), repr(small)
 
 
+def test_sizes_in_the_euclidean_ball_are_lengths(plain: Path, images: Path):
+    """By hand: half of the correct queries fail within the median of the sizes that the outcomes state."""
+    flags = {"norm": "l2", "max_queries": 12, "progress": False}
+    for suite, name in (("robust", "ε50"), ("minimum-l2", "median ε")):
+        report = onnx_audit.audit(plain, images, suite=suite, eps="2", **flags)
+        assert all(outcome["before"]["hit"] for outcome in report.json["outcomes"])
+        mine = [outcome for outcome in report.json["outcomes"] if outcome["attack"] in ("R1", "MIN")]
+        sizes = sorted(outcome["enough"]["size"] if suite == "robust" else outcome["size"] for outcome in mine)
+        expected = sizes[5] if suite == "robust" else (sizes[5] + sizes[6]) / 2
+        rows = {row["score"]: row for row in report.rows("scores")}
+        row = rows[f"{name} (l2)"]
+        assert row["value"] == pytest.approx(expected, rel=1e-5) and row["low"] <= row["value"] <= row["high"]
+        assert f"{name} {expected:.4g} (l2)" in repr(report)
+        # The program's own tables.
+        assert f"{name} (l2)" in str(report) and f"{expected:.4f}".rstrip("0") in str(report)
+
+
 def test_a_report_without_classes_has_a_ladder(plain: Path, images: Path, tmp_path: Path):
     for file in images.glob("*/*.png"):
         shutil.copy(file, tmp_path / f"{file.parent.name}-{file.name}")
@@ -203,7 +220,7 @@ def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
     watch({"event": "end", "phase": "attacks", "seconds": 1})
     printed = capsys.readouterr().err
     assert "5/20" in printed and "ES 3/60 queries," in printed and "this takes long" in printed
-    assert "R1 7/60 queries broken" in printed
+    assert "R1 7/60 queries wrong" in printed
     # The program's estimates and bounds, not tqdm's. A phase that ends early fills its bar.
     assert "about 8 s left, at most 20 s" in printed and "about 7 s left" in printed
     assert "about 6 s left" in printed and "at most 9 s" not in printed
@@ -283,6 +300,16 @@ def test_a_failed_gate_has_the_report(report: onnx_audit.Report, plain: Path, im
         onnx_audit.gate(tmp_path / "r.json", fail_under={"benign.r1": 101})
     assert caught.value.report.passed is False
     assert onnx_audit.gate(report, baseline=report).passed is True
+    # An audit repeats the trials of its baseline.
+    again = onnx_audit.audit(plain, images, baseline=report, **QUICK)
+    assert again.passed is True and again.json["trials"] == report.json["trials"]
+
+
+def test_the_median_of_the_smallest_perturbations_is_a_number(plain: Path, images: Path):
+    report = onnx_audit.audit(plain, images, suite="minimum", max_queries=12, steps=8, progress=False)
+    numbers = {row["name"]: row for row in report.json["numbers"]}
+    assert report.median_eps == numbers["median_eps"]["value"] > 0
+    assert report.eps50 is None and report.ars_strong is None
 
 
 def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
@@ -293,6 +320,8 @@ def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, im
     changes = {row["metric"]: row for row in comparison.rows() if row["model"] == "hardened.onnx"}
     assert changes["ars"]["value"] == candidate.ars
     assert changes["ars"]["change"] == pytest.approx(candidate.ars - report.ars)
+    (number,) = (row for row in candidate.json["numbers"] if row["name"] == "ars")
+    assert [changes["ars"]["low"], changes["ars"]["high"]] == number["interval"] and not changes["ars"]["above"]
     assert repr(comparison) == f"<onnx_audit.Comparison: {comparison.answer}>"
     assert "hardened.onnx" in str(comparison) and "hardened.onnx" in comparison._repr_html_()
 

@@ -52,10 +52,10 @@ def test_the_script_is_short_and_in_the_archive(bundle: bytes):
         assert archive.read("verify.py") == SCRIPT.read_bytes()
         assert archive.testzip() is None
     text = SCRIPT.read_text()
-    assert len(text.splitlines()) < 400
+    assert len(text.splitlines()) <= 420
     lines = [line.split() for line in text.splitlines() if line.startswith(("import ", "from "))]
     imported = {word.strip(",") for [how, *words] in lines for word in (words if how == "import" else words[:1])} - {"as", "np"}
-    assert imported <= {"hashlib", "io", "json", "os", "sys", "zipfile", "pathlib", "numpy", "onnxruntime", "PIL"}
+    assert imported <= {"hashlib", "io", "json", "os", "sys", "itertools", "zipfile", "pathlib", "numpy", "onnxruntime", "PIL"}
 
 
 def test_true_evidence_is_confirmed(bundle: bytes, plain: Path):
@@ -71,15 +71,18 @@ def test_other_definitions(flags, plain: Path, images: Path, tmp_path: Path):
     assert verify.verify(bundle, plain).startswith("confirmed")
 
 
-def test_separate_queries_and_cameras(plain: Path, images: Path, tmp_path: Path):
+@pytest.mark.parametrize("mixed", [False, True], ids=["separate", "mixed"])
+def test_separate_queries_and_cameras(mixed: bool, plain: Path, images: Path, tmp_path: Path):
+    """If some queries are in the gallery, CA± attacks other queries than the first, and robust R@1 has these too."""
     rows = [["path", "label", "camera", "is_query", "is_gallery"]]
     for kind in sorted(path for path in images.iterdir() if path.is_dir()):
         for i, file in enumerate(sorted(kind.glob("*.png"))):
-            rows.append([file, kind.name, i % 2, int(i == 0), int(i != 0)])
+            rows.append([file, kind.name, i % 2, int(i <= mixed), int(i != 0)])
     with open(tmp_path / "list.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
-    bundle = evidence(tmp_path, plain, tmp_path / "list.csv", suite="full", steps=3)
-    assert verify.verify(bundle, plain, tmp_path).startswith("confirmed")
+    bundle = evidence(tmp_path, plain, tmp_path / "list.csv", suite="full", steps=3, max_queries=3, strong_sample=12)
+    printed = verify.verify(bundle, plain, tmp_path)
+    assert printed.startswith("confirmed") and ("not confirmed: the choice of queries" in printed) == mixed
 
 
 def test_colour_models_of_another_layout(images: Path, tmp_path: Path):
@@ -436,3 +439,163 @@ def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_p
     refused_pairs(pairs + pairs[-1:], "TAR and FAR are not those of the data")
     refused_pairs(pairs[1:], "TAR and FAR are not those of the data" if listed else "genuine pairs, and the report states")
     refused_pairs([[a, b, not same] for a, b, same in pairs], "TAR and FAR are not those of the data")
+
+
+def embedded(files: dict, manifest: dict, report: dict, model: Path):
+    """The judge of the clean embeddings without a tolerance, and the embeddings of the attacked images."""
+    net = verify.Model(model, report, manifest)
+    clean, attacked = (net.points([verify.pixels(name, files[name]) for name in manifest[of]]) for of in ("images", "attacked"))
+    return verify.Judge(report, manifest, clean, 0), attacked
+
+
+@pytest.mark.parametrize("form", ["published", "corrected"])
+def test_targets_of_a_pool(form: str, plain: Path, images: Path, tmp_path: Path):
+    """QA- and CA- aim at the nearest 1 % of an image, here at one image of 24, and all at images that can be ranked."""
+    attacks = "[QA-, CA-, QA+ m=2, CA+ w=2, TMA]"
+    (tmp_path / "own.yaml").write_text(f"form: {form}\nattacks: {attacks}\nsteps: 3\n")
+    flags = {"suite": tmp_path / "own.yaml", "steps": None, "max_queries": 6}
+    files, manifest, report = verify.unpack(bundle := evidence(tmp_path, plain, images, **flags))
+    assert verify.verify(bundle, plain).startswith("confirmed: 30 outcomes")
+    judge, attacked = embedded(files, manifest, report, plain)
+    ids, tried = [item["id"] for item in manifest["items"]], 0
+    for place, outcome in enumerate(report["outcomes"]):
+        query, kind = ids.index(outcome["query"]), verify.KINDS[outcome["attack"]]
+        # Sorted by distance, without the query itself: the first is the pool of QA- and CA-.
+        others = sorted(set(range(len(ids))) - {query}, key=lambda i: judge.far(judge.points[query], judge.points[i]))
+        if outcome["attack"].endswith("-"):
+            assert outcome["targets"] == [ids[others[0]]]
+            wrong = [[others[1]], [others[-1]], [others[0], others[1]], [others[0]] * 2 if outcome["attack"] == "QA-" else [query]]
+        else:
+            wrong = [[], [query]] if form == "corrected" else [[]]
+        for targets in wrong:
+            states = [judge.measure(kind, query, targets, point, 0) for point in (judge.points[query], attacked[place])] if targets else [[0, 0]] * 2
+            changed = json.loads(json.dumps(report))
+            [measure] = outcome["before"].keys() - {"retrieval"}
+            before, after = ({**outcome[when], measure: float(np.mean(state))} for when, state in zip(("before", "after"), states))
+            changed["outcomes"][place].update(targets=[ids[target] for target in targets], before=before, after=after)
+            with pytest.raises(SystemExit, match="can't be its targets"):
+                verify.verify(sealed({**files, "report.json": json.dumps(changed).encode()}, manifest), plain)
+            tried += 1
+    assert tried > 50
+
+
+def test_queries_that_hubs_are_measured_on(plain: Path, images: Path, tmp_path: Path):
+    """A forger could hold out the queries that capture least, or none of a class."""
+    (tmp_path / "own.yaml").write_text("form: corrected\nattacks: [HUB s=8]\neffort: 1\nmax_queries: 3\neps: 8/255\n")
+    flags = {"suite": tmp_path / "own.yaml", "steps": None, "max_queries": None}
+    files, manifest, report = verify.unpack(bundle := evidence(tmp_path, plain, images, **flags))
+    assert verify.verify(bundle, plain).startswith("confirmed")
+    held_out = manifest["held_out"]
+    hubs = [outcome for outcome in report["outcomes"] if outcome["attack"] == "HUB"]
+    captured = lambda report: [o[when]["captured"] for o in report["outcomes"] if o["attack"] == "HUB" for when in ("before", "after")]
+    capturing = {held_out[place] for found in captured(report) for place, _ in found["first"]}
+    assert held_out == list(range(24)) and hubs and capturing
+
+    def holding_out(kept: list[int]) -> bytes:
+        changed = json.loads(json.dumps(report))
+        places = {held_out.index(query): place for place, query in enumerate(kept)}
+        for found in captured(changed):
+            left_out = [places[place] for place in found["left_out"] if place in places]
+            first = sorted([places[place], rank] for place, rank in found["first"] if place in places)
+            found.update(queries=len(kept), left_out=left_out, first=first)
+        return sealed({**files, "report.json": json.dumps(changed).encode()}, {**manifest, "held_out": kept})
+
+    assert verify.verify(holding_out(held_out), plain).startswith("confirmed")
+    for kept in ([query for query in held_out if query not in capturing], held_out[4:], held_out[::-1], held_out + held_out[-1:]):
+        with pytest.raises(SystemExit, match="other queries are held out"):
+            verify.verify(holding_out(kept), plain)
+
+
+def test_held_out_queries_are_those_of_the_program(plain: Path, tmp_path: Path):
+    """Of more than a thousand queries they are a sample, which the script draws as the program does."""
+    binary.checked(["images", f"--out={tmp_path / 'many'}", "--seed=3", "--classes=101", "--samples=10"])
+    (tmp_path / "own.yaml").write_text("form: corrected\nattacks: [HUB s=8]\neffort: 1\nmax_queries: 1\neps: 1/255\n")
+    flags = {"suite": tmp_path / "own.yaml", "steps": None, "max_queries": None, "seed": 5}
+    bundle = evidence(tmp_path, plain, tmp_path / "many", **flags)
+    _, manifest, report = verify.unpack(bundle)
+    assert (len(manifest["held_out"]), report["data"]["queries"]) == (1000, 1010)
+    assert verify.verify(bundle, plain).startswith("confirmed")
+
+
+@pytest.mark.parametrize("where", ["patch", "mask"])
+def test_pixels_that_may_change(where: str, plain: Path, images: Path, tmp_path: Path):
+    """A patch is a rectangle, the same in all attacks on a query. A mask is one for all images."""
+    from PIL import Image
+
+    white = np.zeros((28, 28), np.uint8)
+    white[4:14, 3:20] = 255
+    Image.fromarray(white).save(tmp_path / "mask.png")
+    (tmp_path / "own.yaml").write_text("form: corrected\nattacks: [ES, GTM]\nsteps: 2\n" + {"patch": "patch: 0.1\n", "mask": "mask: mask.png\n"}[where])
+    flags = {"suite": tmp_path / "own.yaml", "steps": None, "max_queries": 4}
+    files, manifest, report = verify.unpack(bundle := evidence(tmp_path, plain, images, **flags))
+    assert verify.verify(bundle, plain).startswith("confirmed: 8 outcomes")
+    # Images that no attack changed fit every mask. That they are the attacks' can't be confirmed.
+    ids = [item["id"] for item in manifest["items"]]
+    manifest["attacked"] = [manifest["images"][ids.index(outcome["query"])] for outcome in report["outcomes"]]
+    for outcome in report["outcomes"]:
+        outcome.update(after=outcome["before"], shift=0.0, linf=0.0)
+    files["report.json"] = json.dumps(report).encode()
+
+    def forged(change) -> bytes:
+        name = manifest["masks"][0]
+        Image.fromarray(change(np.asarray(Image.open(io.BytesIO(files[name])))).astype(np.uint8)).save(file := io.BytesIO(), "PNG")
+        return sealed({**files, name: file.getvalue()}, manifest)
+
+    def with_a_hole(free):
+        changed, inside, outside = free.copy(), np.argwhere(free)[0], np.argwhere(free == 0)[0]
+        changed[tuple(inside)], changed[tuple(outside)] = 0, 255
+        return changed
+
+    def turned(free):
+        changed, high, wide = np.zeros_like(free), free.any(1).sum(), free.any(0).sum()
+        changed[: high // 2, : 2 * wide] = 255
+        return changed
+
+    assert verify.verify(forged(lambda free: free), plain).startswith("confirmed")
+    shape = "its mask is no rectangle of" if where == "patch" else "its mask is another one than in other trials"
+    forgeries = [(with_a_hole, shape), (turned, shape), (lambda free: np.roll(free, 1, 0), "another one than in other trials|no rectangle")]
+    forgeries += [(np.zeros_like, "not within its mask"), (lambda free: np.full_like(free, 255), "not within its mask")]
+    for change, why in forgeries:
+        with pytest.raises(SystemExit, match=why):
+            verify.verify(forged(change), plain)
+
+
+def test_the_size_of_a_change_in_another_norm(plain: Path, images: Path, tmp_path: Path):
+    flags = {"suite": "robust", "norm": "l2", "eps": "0.5", "max_queries": 10, "strong_sample": None}
+    files, _, report = verify.unpack(bundle := evidence(tmp_path, plain, images, **flags))
+    assert "ε 0.5 in l2" in verify.verify(bundle, plain)
+    place = next(i for i, outcome in enumerate(report["outcomes"]) if outcome["size"] > 0.1)
+    report["outcomes"][place]["size"] /= 2
+    with pytest.raises(SystemExit, match="changed by .* and not by"):
+        verify.verify(sealed({**files, "report.json": json.dumps(report).encode()}, verify.unpack(bundle)[1]), plain)
+
+
+@pytest.mark.parametrize("sample", ["any", "correct"])
+def test_queries_that_were_left_out(sample: str, plain: Path, tmp_path: Path):
+    """Robust R@1 is of the first queries in the order of the seed: a forger could leave out those that were broken."""
+    binary.checked(["images", f"--out={tmp_path / 'many'}", "--seed=3", "--classes=30", "--samples=2"])
+    flags = {"suite": "robust", "max_queries": 14, "strong_sample": None, "eps": "2/255", "seed": 7, "sample": sample}
+    onnx_audit.audit(plain, tmp_path / "many", report=tmp_path / "r.json", **{**QUICK, **flags})
+    # The trials of a bundle are the report's, however they were chosen.
+    binary.checked(["report", tmp_path / "r.json", "--bundle", tmp_path / "evidence.zip"])
+    files, manifest, report = verify.unpack(bundle := (tmp_path / "evidence.zip").read_bytes())
+    assert verify.verify(bundle, plain).startswith("confirmed: 14 outcomes")
+    order = verify.sampled(manifest["items"], range(60), 7)
+    ids = [item["id"] for item in manifest["items"]]
+    attacked = [ids.index(outcome["query"]) for outcome in report["outcomes"]]
+    # Some of the first are wrong without an attack.
+    assert (set(order[:14]) == set(attacked)) == (sample == "any")
+    assert all(outcome["before"]["hit"] for outcome in report["outcomes"]) == (sample == "correct")
+    last = attacked.index(max(attacked, key=order.index))
+    for place in (last, *(place for place in (0, 4, 8, 13) if place != last)):
+        changed, names = json.loads(json.dumps(report)), list(manifest["attacked"])
+        del changed["outcomes"][place], names[place]
+        share = np.mean([outcome["after"]["hit"] and outcome["before"]["hit"] for outcome in changed["outcomes"]])
+        # Numbers that a report doesn't state are not compared.
+        changed["scores"]["robust_r1"], changed["numbers"] = {"value": 100 * share, "queries": 13}, []
+        archive = sealed({**files, "report.json": json.dumps(changed).encode()}, {**manifest, "attacked": names})
+        if place == last:
+            assert verify.verify(archive, plain).startswith("confirmed: 13 outcomes")
+        else:
+            with pytest.raises(SystemExit, match="robust_r1 is not of the first queries of seed 7"):
+                verify.verify(archive, plain)

@@ -65,6 +65,25 @@ def test_bounds_are_added_to_the_rules_of_fail_under(pytester, run, plain, image
         result.stdout.fnmatch_lines(["*benign.r1 * required 101*"])
 
 
+def test_every_score_that_gates_take_is_an_argument():
+    """Those of `audit gate --help`: names of scores have no point and no ε, which Python doesn't allow in arguments."""
+    from onnx_audit import binary, pytest_plugin
+
+    listed = binary.checked(["gate", "--help"]).split("Metrics:\n")[1].split("Exit codes")[0].splitlines()
+    names = {name for line in listed for name in line.strip().split("  ")[0].split(", ") if name.isidentifier()}
+    assert len(names) > 5 and set(pytest_plugin.METRICS) == names | {"clean_r1"}
+
+
+@pytest.mark.parametrize(("bound", "outcome"), [(0, {"passed": 1}), (255, {"failed": 1})])
+def test_the_median_of_the_smallest_changes_is_bounded(pytester, run, plain, images, bound, outcome):
+    test = text(plain, images, f"median_eps={bound}, steps=8").replace('"smoke"', '"minimum"')
+    pytester.makepyfile(test.replace(', strong_sample="off"', ""))
+    result = run()
+    result.assert_outcomes(**outcome)
+    if "failed" in outcome:
+        result.stdout.fnmatch_lines(["*median_eps * required 255*"])
+
+
 def test_an_audit_that_ends_in_an_error_is_not_a_pass(pytester, run, images):
     pytester.makepyfile(text(Path("nowhere.onnx"), images, "clean_r1=1"))
     result = run()

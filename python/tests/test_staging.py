@@ -102,7 +102,7 @@ def test_weights_belong_to_the_fingerprint_of_a_model_whatever_their_name(tmp_pa
 
 
 def test_every_file_with_preprocessing_that_audit_reads_is_copied():
-    source = (ROOT / "crates" / "audit-model" / "src" / "exported.rs").read_text()
+    source = (ROOT / "crates" / "audit-model" / "src" / "exported" / "mod.rs").read_text()
     assert tuple(re.findall(r'Kind \{ name: "([^"]+)"', source)) == PREPROCESSING
 
 

@@ -1,11 +1,11 @@
-"""Prints expected values for crates/audit-report/src/judge/breakdown.rs and tests/it/breakdown.rs.
+"""Prints expected values for crates/audit-report/src/judge/exact.rs and tests/it/breakdown.rs.
 
 These are intervals of shares, and the bootstrap of the lower of two classes.
 
     python research/golden/golden_breakdown.py
 
 The intervals are Clopper and Pearson's, computed as quantiles of the beta distribution; the program inverts
-the binomial sum instead. The bootstrap is exact, without random draws: two classes of n queries have h and g
+the incomplete beta function instead. The bootstrap is exact, without random draws: two classes of n queries have h and g
 hits. In 2n draws with replacement, the number of draws from each class is binomial, and so is the number of
 hits among them. This determines the distribution of the lower share.
 """
@@ -13,7 +13,8 @@ hits among them. This determines the distribution of the lower share.
 import numpy as np
 from scipy.stats import beta, binom
 
-for hits, of, alpha in [(0, 10, 0.05), (3, 10, 0.05), (10, 10, 0.05), (0, 20, 0.05 / 48), (7, 12, 0.05 / 5), (412, 1000, 0.05)]:
+for hits, of, alpha in [(0, 10, 0.05), (3, 10, 0.05), (10, 10, 0.05), (0, 20, 0.05 / 48), (7, 12, 0.05 / 5), (412, 1000, 0.05),
+                        (2.4, 7.3, 0.05), (0.2, 4.5, 0.01)]:
     low = 0.0 if hits == 0 else beta.ppf(alpha / 2, hits, of - hits + 1)
     high = 1.0 if hits == of else beta.ppf(1 - alpha / 2, hits + 1, of - hits)
     print(f"({hits}, {of}, {alpha!r}, {100 * low:.7f}, {100 * high:.7f}),")

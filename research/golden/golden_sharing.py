@@ -6,7 +6,8 @@
 prints the expected values of `pairs_that_share_identities_count_less` in tests/it/verification.rs, whose
 images are at the same positions on a line. The variance of a share is the sum of the products of the residuals
 of all two pairs that share an identity (Fafchamps and Gubert, 2007), twice if they share two, times m/(m - 1)
-for m identities; the quantile is that of Student's t with m - 1 degrees of freedom.
+for m identities; the quantile is that of Student's t with m - 1 degrees of freedom. The ends of a threshold
+are the distances at which the ends of its false accept rate are reached (Woodruff, 1952).
 """
 import itertools
 
@@ -66,7 +67,11 @@ def main():
     rates = [(share(impostor, v), 1 - share(genuine, v)) for v in sorted(set(d.values()))]
     best = min(abs(far - frr) for far, frr in rates)
     eer = next((far + frr) / 2 for far, frr in rates if abs(far - frr) <= best + 1e-12)
-    print("threshold", below(FAR), "widened by", np.sqrt(inflation(residuals(impostor, below(FAR), 1))))
+    for far in FAR, 0.002:
+        low, high = wilson(far, len(impostor) / inflation(residuals(impostor, below(far), 1)))
+        # As many pairs as the lower end of the rate accepts are nearer than the threshold, surely.
+        count = int(low * len(impostor))
+        print("threshold at", far, below(far), "from", sorted(impostor.values())[count - 1] if count else 0, "to", below(high))
     print("TAR at it", 100 * share(genuine, below(FAR)), "widened by", np.sqrt(along(FAR)))
     print("EER", 100 * eer, "widened by", np.sqrt(along(eer)))
 

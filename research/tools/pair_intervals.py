@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """How often intervals of error rates of pairs contain the true rate, in simulated verification.
 
-    pair_intervals.py [REPEATS]        (needs numpy and scipy; 400 repeats take about 15 minutes on a core)
+    pair_intervals.py [REPEATS [few]]        (needs numpy and scipy; 400 repeats take about 15 minutes on a core)
 
 People have a point in 8 dimensions, images scatter about it, some people more than others, and some people
 look like many others. Each repeat draws new people and images; the true rates are those of very many people.
 Compared are the intervals as if no two pairs shared an identity, and those of `audit`
-(crates/audit-gallery/src/space/sharing.rs and crates/audit-report/src/judge/verification.rs).
+(crates/audit-gallery/src/space/sharing.rs and crates/audit-report/src/judge/verification.rs). With `few`,
+data sets have 20, 50 and 100 pairs of each kind, as audits of few attacked pairs have.
 """
+import functools
 import sys
 
 import numpy as np
@@ -31,11 +33,11 @@ def every(count, each, random):
     return np.triu_indices(count * each, 1)
 
 
-def some(count, each, random):
-    """300 genuine and about 300 impostor pairs."""
-    person = random.choice(count, 300, replace=count < 300)
-    pair = random.permuted(np.tile(np.arange(each), (300, 1)), axis=1)[:, :2] + person[:, None] * each
-    other = random.integers(count * each, size=(300, 2))
+def some(count, each, random, pairs=300):
+    """So many genuine and about as many impostor pairs."""
+    person = random.choice(count, pairs, replace=count < pairs)
+    pair = random.permuted(np.tile(np.arange(each), (pairs, 1)), axis=1)[:, :2] + person[:, None] * each
+    other = random.integers(count * each, size=(pairs, 2))
     other = other[other[:, 0] // each != other[:, 1] // each]
     return np.concatenate([pair, other]).T
 
@@ -98,14 +100,20 @@ def intervals(genuine, g, impostor, i, limits, random):
         parts = run * residual(genuine, below(far)) / len(genuine), -rise * residual(impostor, below(far)) / len(impostor)
         return inflation(np.concatenate([g, i]), np.concatenate(parts))
 
-    for far in FAR:
+    def widened(value, resampled, factor):
+        low, high = np.quantile(resampled, [0.025, 0.975])
+        return (low, high), (value - (value - low) * factor**0.5, value + (high - value) * factor**0.5)
+
+    for far in (far for far in FAR if far * len(impostor) >= 1):
         (limit,), (tar,), (eer,) = curve(genuine, impostor, once, far)
         found = curve(genuine, impostor, weights, far)
-        rows = [(f"t at {far}", limit, found[0], inflation(i, residual(impostor, limit))), (f"TAR at {far}", tar, found[1], along(far))]
-        rows += [("EER", eer, found[2], along(eer))] if far == FAR[0] else []
-        for name, value, resampled, factor in rows:
-            low, high = np.quantile(resampled, [0.025, 0.975])
-            yield name, (low, high), (value - (value - low) * factor**0.5, value + (high - value) * factor**0.5)
+        low, high = wilson(far, len(impostor) / inflation(i, residual(impostor, limit)))
+        known = low * len(impostor) >= 1
+        yield f"t at {far}", np.quantile(found[0], [0.025, 0.975]), (below(low - 1 / len(impostor)) if known else 0, below(high))
+        alone, (least, most) = widened(tar, found[1], along(far))
+        yield f"TAR at {far}", alone, (least if known else 0, most)
+        if far == FAR[0]:
+            yield "EER", *widened(eer, found[2], along(eer))
 
 
 def truth():
@@ -125,13 +133,20 @@ def truth():
     return limits, true
 
 
-def main(repeats=400):
+MANY = [
+    ("12 people, 5 images, all pairs", 12, 5, every), ("48 people, 4 images, all pairs", 48, 4, every),
+    ("60 people, 300 pairs of each kind", 60, 4, some), ("400 people, 300 pairs of each kind", 400, 4, some),
+]
+FEW = [
+    (f"{count} people, {pairs} pairs of each kind", count, 4, functools.partial(some, pairs=pairs))
+    for pairs in (20, 50, 100) for count in (400, 30)
+]
+
+
+def main(repeats=400, which="many"):
     limits, true = truth()
     print("share of intervals that contain the true value, in %: as if pairs were independent, and those of audit")
-    for name, count, each, pairs_of in [
-        ("12 people, 5 images, all pairs", 12, 5, every), ("48 people, 4 images, all pairs", 48, 4, every),
-        ("60 people, 300 pairs of each kind", 60, 4, some), ("400 people, 300 pairs of each kind", 400, 4, some),
-    ]:
+    for name, count, each, pairs_of in {"many": MANY, "few": FEW}[which]:
         hits = {}
         for repeat in range(repeats):
             random = np.random.default_rng(1000 + repeat)
@@ -146,4 +161,4 @@ def main(repeats=400):
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*[int(sys.argv[1])] * (len(sys.argv) > 1), *sys.argv[2:])

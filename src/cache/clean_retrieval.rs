@@ -47,9 +47,13 @@ impl RetrievalCache {
         hash.update(format!("{}\n{data}\n{}\n", load_check::program()?, gallery.metric));
         // The hash detects damage, not manipulation: the cache belongs to the user.
         (0..gallery.ids.len()).for_each(|i| hash.update(space::hash(gallery.point(i)).to_le_bytes()));
-        let right = (request.queries.sample == Sample::Correct).then_some(suite.max_queries);
+        let sample = match (request.queries.sample, suite.max_queries) {
+            (Sample::Correct, Some(most)) => format!("{most} correct"),
+            (Sample::Correct, None) => "all correct".into(),
+            (Sample::Any, _) => "any".into(),
+        };
         let given = request.images.gallery.is_some();
-        hash.update(format!("\n{ranked} ranked, right {right:?}, seed {}, {given}", request.seed));
+        hash.update(format!("\n{ranked} ranked, {sample}, seed {}, {given}", request.seed));
         super::entry("clean", &hex(&hash.finalize())).map(RetrievalCache)
     }
 

@@ -1,5 +1,6 @@
 //! Saved embeddings: found, compared with the images and the model, and written for later runs.
 
+use crate::choice::Choice;
 use crate::data::embedded::{Embedded, stale};
 use crate::data::{Dataset, Item, Preparation};
 use crate::files::{self, hex};
@@ -111,7 +112,7 @@ pub fn cached_rows(
 /// The settings that this audit's embeddings depend on, besides the images.
 pub fn made(request: &Request, model: &Model) -> Properties {
     let info = &model.info;
-    let pooling = info.pooling.map_or("none".into(), |pooling| format!("{pooling:?}").to_lowercase());
+    let pooling = info.pooling.map_or("none", Choice::name).to_string();
     let all = [
         ("version of audit", env!("CARGO_PKG_VERSION").to_string()),
         ("runtime", format!("ONNX Runtime {}", runtime::version())),

@@ -7,7 +7,7 @@ use crate::model::card::{Card, Pooling};
 use crate::model::exported::file_of;
 use crate::model::memory::Bytes;
 use crate::progress::Mode;
-use crate::record::{Acceptance, Axes, Channels, Form, Interpolation, Metric};
+use crate::record::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Protocol};
 use crate::request::{
     BenignSample, Compute, Demands, Ep, Gradient, Images, Labels, LongRun, Queries, Reading, Request, Sample,
     StrongSample,
@@ -152,9 +152,9 @@ pub struct BoundArgs {
     /// PGD steps [default: by protocol]
     #[arg(long)]
     pub steps: Option<usize>,
-    /// rob28 or rob224 [default: by the model's input size]
-    #[arg(long)]
-    pub protocol: Option<String>,
+    /// Budget of the attacks, unless the suite or other flags state it [default: by the model's input size]
+    #[arg(long, value_parser = choice::<Protocol>())]
+    pub protocol: Option<Protocol>,
 }
 
 impl BoundArgs {
@@ -162,7 +162,7 @@ impl BoundArgs {
         let attack = &mut request.attack;
         (attack.form, attack.norm, attack.mask) = (self.form, self.norm.clone(), self.mask.clone());
         (attack.patch, attack.eps, attack.alpha) = (self.patch.clone(), self.eps.clone(), self.alpha.clone());
-        (attack.steps, attack.protocol) = (self.steps, self.protocol.clone());
+        (attack.steps, attack.protocol) = (self.steps, self.protocol);
     }
 }
 

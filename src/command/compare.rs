@@ -45,7 +45,7 @@ pub struct CompareArgs {
     pub progress: ProgressArgs,
 }
 
-/// The audit of each model.
+/// The audits of a comparison or of a sweep.
 #[derive(Debug, PartialEq, Args)]
 pub struct Audits {
     /// Built-in suite (`audit suites` lists them) or a .yaml file
@@ -68,6 +68,19 @@ pub struct Audits {
     pub resume: ResumeArgs,
 }
 
+impl Audits {
+    /// The audit of `model`. Errors (exit code 2): those of [`Shared::request`].
+    pub fn request(&self, model: &Path, reports: &[PathBuf], shown: &ProgressArgs) -> Result<Request> {
+        let mut request = self.shared.request(model, &self.suite, shown)?;
+        self.goal.apply(&mut request);
+        self.beside.apply(&mut request);
+        self.resume.apply(&mut request);
+        request.queries.most = self.max_queries;
+        request.output.reports = reports.to_vec();
+        Ok(request)
+    }
+}
+
 /// A command line without flags of audits, to find out whether there are any.
 #[derive(Parser)]
 struct Silent {
@@ -76,22 +89,10 @@ struct Silent {
 }
 
 impl CompareArgs {
-    /// The audit of `model`. Errors (exit code 2): those of [`Shared::request`].
-    pub fn request(&self, model: &Path) -> Result<Request> {
-        let audits = &self.audits;
-        let mut request = audits.shared.request(model, &audits.suite, &self.progress)?;
-        audits.goal.apply(&mut request);
-        audits.beside.apply(&mut request);
-        audits.resume.apply(&mut request);
-        request.queries.most = audits.max_queries;
-        request.output.reports = self.reports.clone();
-        Ok(request)
-    }
-
     pub(super) fn run(&self, command: String) -> Result<Done> {
         if let Some(models) = self.models()? {
             let [first, _] = models;
-            let request = begin(self.request(first)?, command);
+            let request = begin(self.audits.request(first, &self.reports, &self.progress)?, command);
             let (comparison, exit) = feature::compare::run(models, &request)?;
             return Ok((feature::compare::render(&comparison, self.all) + &written(&self.reports), exit));
         }

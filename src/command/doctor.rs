@@ -1,7 +1,7 @@
 //! `audit doctor`.
 
 use super::args::{GoalArgs, InsteadArgs, ProgressArgs, SavedArgs, Shared};
-use super::{Done, limit, written};
+use super::{Done, listen_within, written};
 use crate::feature::doctor::{self, Doctor};
 use crate::request::USUAL_SUITE;
 use crate::{Result, interrupt};
@@ -64,8 +64,7 @@ impl DoctorArgs {
 
     pub(super) fn run(&self) -> Result<Done> {
         let doctor = self.doctor()?;
-        interrupt::listen();
-        limit(doctor.audit.compute.threads);
+        listen_within(doctor.audit.compute.threads);
         let found = doctor::run(&doctor).map_err(interrupt::with_next_step)?;
         Ok((found.render() + &written(&self.reports), found.exit()))
     }

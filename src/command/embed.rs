@@ -2,13 +2,13 @@
 
 use super::args::{ComputeArgs, DescribedArgs, GradientArgs, ImageArgs, LabelArgs, ProgressArgs};
 use super::values::partition;
-use super::{Done, limit, passed};
+use super::{Done, listen_within, passed};
+use crate::Result;
 use crate::feature::embed;
 use crate::model::exported::file_of;
 use crate::record::Partition;
 use crate::request::Request;
 use crate::visible::visible;
-use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -67,8 +67,7 @@ impl EmbedArgs {
 
     pub(super) fn run(&self) -> Result<Done> {
         let request = self.request()?;
-        interrupt::listen();
-        limit(request.compute.threads);
+        listen_within(request.compute.threads);
         Ok(passed(visible(&embed::run(&request, &self.file)?).into_owned()))
     }
 }

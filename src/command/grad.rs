@@ -2,10 +2,10 @@
 
 use super::args::{DescribedArgs, ProgressArgs, RuntimeArgs};
 use super::values::batch;
-use super::{Done, limit, passed};
+use super::{Done, listen_within, passed};
+use crate::Result;
 use crate::feature::grad_file::{self, GradFile};
 use crate::model::exported::file_of;
-use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -44,8 +44,7 @@ pub struct GradArgs {
 
 impl GradArgs {
     pub(super) fn run(&self) -> Result<Done> {
-        interrupt::listen();
-        limit(self.runtime.threads);
+        listen_within(self.runtime.threads);
         let request = GradFile {
             model: file_of(&self.model)?,
             file: self.file.clone(),

@@ -1,12 +1,12 @@
 //! `audit inspect`.
 
 use super::args::{ComputeArgs, ProgressArgs, ReadingArgs};
-use super::{Done, limit};
+use super::{Done, listen_within};
+use crate::Result;
 use crate::feature::inspect::{self, Inspect};
 use crate::model::exported::file_of;
 use crate::progress::TimeLimit;
 use crate::request::USUAL_SUITE;
-use crate::{Result, interrupt};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -44,8 +44,7 @@ pub struct InspectArgs {
 
 impl InspectArgs {
     pub(super) fn run(&self, command: String) -> Result<Done> {
-        interrupt::listen();
-        limit(self.compute.runtime.threads);
+        listen_within(self.compute.runtime.threads);
         inspect::run(&Inspect {
             model: file_of(&self.model)?,
             suite: self.suite.clone(),

@@ -239,9 +239,14 @@ fn command_line(words: impl Iterator<Item = OsString>) -> String {
 
 /// A request with its command line, once this process answers signals and has the threads that it asks for.
 fn begin(request: Request, command: String) -> Request {
-    interrupt::listen();
-    limit(request.compute.threads);
+    listen_within(request.compute.threads);
     Request { command: Some(command), ..request }
+}
+
+/// Makes this process answer signals, and limits its threads.
+fn listen_within(threads: usize) {
+    interrupt::listen();
+    limit(threads);
 }
 
 /// Limits the threads of losses, ranks and decoding, as those of the model. 0: as many as the system runs at

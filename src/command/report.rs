@@ -7,7 +7,7 @@ use crate::pipeline::settings::{refuse_inputs, refuse_one_file_for_two};
 use crate::record::Report;
 use crate::report::{self, Target};
 use crate::request::Request;
-use crate::{Error, Result};
+use crate::{Error, Result, interrupt};
 use clap::{Args, Parser};
 use std::path::PathBuf;
 
@@ -64,6 +64,7 @@ impl ReportArgs {
         }
         let files = written(self.output.iter().chain(&self.trials_out).chain(&self.model_card));
         if let Some(to) = &self.bundle {
+            interrupt::listen();
             let memory = self.memory.map(|bytes| bytes.0);
             return evidence::bundle(&report, &self.report, &made_by, to, memory)
                 .map(|text| passed(files + &text));

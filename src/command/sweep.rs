@@ -1,6 +1,7 @@
 //! `audit sweep`.
 
-use super::args::{BesideArgs, GoalArgs, InsteadArgs, ProgressArgs, ResumeArgs, SavedArgs, Shared};
+use super::args::{InsteadArgs, ProgressArgs, SavedArgs};
+use super::compare::Audits;
 use super::{Done, begin, elsewhere};
 use crate::Result;
 use crate::feature::sweep;
@@ -23,9 +24,6 @@ use std::path::PathBuf;
 pub struct SweepArgs {
     /// The model: an .onnx file, or a folder with one
     pub model: PathBuf,
-    /// Built-in suite (`audit suites` lists them) or a .yaml file
-    #[arg(long, default_value = "ars")]
-    pub suite: String,
     /// A setting (eps, steps, restarts, w, m or seed) and its values: eps=2/255,4/255. May be repeated:
     /// every combination is run
     #[arg(long, value_name = "KEY=V,V", required = true)]
@@ -33,24 +31,12 @@ pub struct SweepArgs {
     /// File to write to: .html, .json or .csv. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
-    /// Attack at most this many queries, stratified by class
-    #[arg(long, value_name = "N")]
-    pub max_queries: Option<usize>,
-    /// Flags of every command that attacks.
+    /// The audit at each point.
     #[command(flatten)]
-    pub shared: Shared,
-    /// Targets and queries.
-    #[command(flatten)]
-    pub goal: GoalArgs,
-    /// Numbers in addition to the suite's.
-    #[command(flatten)]
-    pub beside: BesideArgs,
+    pub audits: Audits,
     /// Another gallery or another model to attack.
     #[command(flatten)]
     pub instead: InsteadArgs,
-    /// Continuing.
-    #[command(flatten)]
-    pub resume: ResumeArgs,
     /// Saved embeddings.
     #[command(flatten)]
     pub saved: SavedArgs,
@@ -60,16 +46,11 @@ pub struct SweepArgs {
 }
 
 impl SweepArgs {
-    /// The audit at each point. Errors (exit code 2): those of [`Shared::request`].
+    /// The audit at each point. Errors (exit code 2): those of [`Audits::request`].
     pub fn request(&self) -> Result<Request> {
-        let mut request = self.shared.request(&self.model, &self.suite, &self.progress)?;
-        self.goal.apply(&mut request);
-        self.beside.apply(&mut request);
+        let mut request = self.audits.request(&self.model, &self.reports, &self.progress)?;
         self.instead.apply(&mut request);
-        self.resume.apply(&mut request);
-        request.queries.most = self.max_queries;
         request.run.gallery_cache = self.saved.gallery_cache.clone();
-        request.output.reports = self.reports.clone();
         Ok(request)
     }
 

@@ -2,8 +2,8 @@
 
 use crate::choice::Choice;
 use crate::data::LAYOUTS;
-use crate::engines;
 use crate::record::Partition;
+use crate::scheduler_env;
 use clap::builder::{
     MapValueParser, PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser,
 };
@@ -53,7 +53,7 @@ pub fn channels(text: &str) -> Result<usize, String> {
 
 pub fn partition(text: &str) -> Result<Partition, String> {
     match text {
-        "auto" => engines::partition(|name| std::env::var(name).ok()),
+        "auto" => scheduler_env::partition(|name| std::env::var(name).ok()),
         _ => text.parse(),
     }
 }

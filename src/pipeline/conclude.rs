@@ -4,7 +4,7 @@
 use super::describe::Run;
 use super::warnings;
 use crate::check::{attacked, float16};
-use crate::facts::{DODGE, IMPERSONATE, is_robust_term};
+use crate::facts::{Facts, is_robust_term};
 use crate::judge::{breakdown, corruption, retrieval, score, smallest, strong, verification};
 use crate::record::reason::SAMPLING_NOISE;
 use crate::record::{
@@ -97,7 +97,7 @@ impl Attacked {
         let row = |row: Attack| match &robust {
             Some(robust) if is_robust_term(&row.code) => Attack { after_interval: robust.interval, ..row },
             // Attacked pairs may share identities, as those without an attack.
-            _ if [DODGE.code, IMPERSONATE.code].contains(&row.code.as_str()) => {
+            _ if Facts::of_term(&row.code).is_some_and(|of| of.pairs.is_some()) => {
                 Attack { after_interval: verification::of_attack(&measured, &row.code), ..row }
             }
             _ => row,

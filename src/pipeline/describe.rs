@@ -3,7 +3,7 @@
 use super::attack::Surrogate;
 use super::embed::Embedded;
 use super::open::{Setup, Subject};
-use super::selection::{self, Attempt, Chosen};
+use super::selection::{self, Attempt, TrialSet};
 use super::warnings;
 use crate::check;
 use crate::choice::Choice;
@@ -11,7 +11,7 @@ use crate::data::Dataset;
 use crate::facts::measures::FIRST;
 use crate::feature::verification;
 use crate::files::hex;
-use crate::model::inspect::Look;
+use crate::model::inspect::ModelKind;
 use crate::model::{Info, Model, runtime};
 use crate::record::{self, Part, Precision, Skipped, Space, Timing, TrialList, Warning};
 use crate::request::Request;
@@ -54,10 +54,10 @@ impl Run {
         embedded: &Embedded,
         setup: &Setup,
         surrogate: Option<&Surrogate>,
-        chosen: &Chosen,
+        chosen: &TrialSet,
     ) -> Run {
         let Embedded { subject, context, data, benign, .. } = embedded;
-        let Chosen { selection, attempts, .. } = chosen;
+        let TrialSet { selection, attempts, .. } = chosen;
         let (gallery, trials, acceptance) = (&context.gallery, &selection.trials, setup.suite.threshold);
         let Model { info, graphs, .. } = &subject.model;
         let sampling = selection::sampling(request, &setup.suite, context, &subject.dataset, chosen);
@@ -217,7 +217,7 @@ pub fn model(subject: &Subject) -> record::ModelRecord {
         output: info.output.clone(),
         output_why: Some(info.output_why.clone()),
         before_classifier: match &info.look {
-            Look::Classifier(before) => before.clone(),
+            ModelKind::Classifier(before) => before.clone(),
             _ => None,
         },
         dim: info.dim,

@@ -11,9 +11,9 @@ use crate::progress::Phase;
 use crate::record::{self, Finding, Found, Metric, Role, reason};
 use crate::report::Destination;
 use crate::request::Request;
-use crate::space::Gallery;
+use crate::space::{Gallery, refuse_not_finite};
 use crate::{Error, Exit, Result, interrupt};
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView1};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -49,12 +49,18 @@ pub fn embed(
     Ok((gallery, data, finding))
 }
 
-/// The embeddings of all images of a data set, in the form for a file.
+/// The embeddings of all images of a data set, in the form for a file. Errors: those of the model and the
+/// images; an embedding is not finite (exit code 12).
 pub fn embed_all(request: &Request, dataset: &Dataset, model: &mut Model) -> Result<Embedded> {
     let mut gathered = Gathered::begin(dataset, None, model.info.dim);
     gathered.rest(request, dataset, model)?;
     let values = std::mem::take(&mut gathered.embeddings);
-    Ok(Embedded { part: request.run.partition, ..gathered.to_save(request, dataset, model, values) })
+    let embedded =
+        Embedded { part: request.run.partition, ..gathered.to_save(request, dataset, model, values) };
+    // An audit refuses them too, but perhaps on another machine and much later.
+    let points = embedded.values.chunks_exact(embedded.dim).map(ArrayView1::from);
+    refuse_not_finite(points, |i| embedded.images[i].id.as_str())?;
+    Ok(embedded)
 }
 
 /// The embeddings so far.

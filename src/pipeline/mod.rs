@@ -119,7 +119,7 @@ fn judge(
 
 /// Saves the report as a baseline, if it may be one.
 fn save_baseline(report: &Report, request: &Request, file: Option<Destination>) -> Result<()> {
-    let Some(file) = file else { return Ok(()) };
+    let Some((file, path)) = file.zip(request.output.baseline.as_deref()) else { return Ok(()) };
     let worse = report.gate.as_ref().map_or(Vec::new(), gate::worse);
     let why: String = match report.exit() {
         Some(Exit::Untrusted) => "as the result is not to be trusted".into(),
@@ -130,7 +130,11 @@ fn save_baseline(report: &Report, request: &Request, file: Option<Destination>) 
             "as the baseline is better in {}. To save it all the same, give --trials instead of --baseline",
             worse.join(", ")
         ),
-        None => return file.write(&report::json(&report.as_baseline())?),
+        None => {
+            file.write(&report::json(&report.as_baseline())?)?;
+            request.progress.note(&format!("saved as a baseline: {}", path.display()));
+            return Ok(());
+        }
     };
     request.progress.warn(&format!("--save-baseline: not saved, {why}"));
     Ok(())

@@ -8,7 +8,7 @@ use super::embed::Embedded;
 use super::examples::Collector;
 use super::open::{Setup, Subject};
 use super::photographs::Photographs;
-use super::selection::{Attempt, Chosen};
+use super::selection::{Attempt, TrialSet};
 use super::warnings;
 use crate::Result;
 use crate::check::float16;
@@ -45,11 +45,11 @@ impl<'e> Planned<'e> {
         embedded: &'e mut Embedded,
         setup: &'e Setup,
         surrogate: Option<Surrogate<'e>>,
-        chosen: Chosen,
+        chosen: TrialSet,
     ) -> Planned<'e> {
         let run = Run::new(request, embedded, setup, surrogate.as_ref(), &chosen);
         let Embedded { subject, context, .. } = embedded;
-        let Chosen { selection, attempts, .. } = chosen;
+        let TrialSet { selection, attempts, .. } = chosen;
         Planned { subject, context, setup, surrogate, trials: selection.trials, attempts, run }
     }
 
@@ -144,15 +144,9 @@ impl<'e> Planned<'e> {
 fn used_passes(model: &mut Model, earlier: &[Route], outcomes: &[Outcome]) -> (Vec<String>, Vec<Warning>) {
     let mut used = Vec::new();
     for (route, or) in threat::ensemble::routes(outcomes) {
-        used.push(route);
-        if let (false, Some(or)) = (model.form(route), or) {
-            used.push(or);
-            model.form(or);
-        }
+        used.extend(model.routes_taken(std::iter::once(route).chain(or)));
     }
-    // Straight-through passes are built after softened ones.
-    let follows = |route| route == Route::Softened && used.contains(&Route::StraightThrough);
-    let own = |route| used.contains(&route) || follows(route) || !earlier.contains(&route);
+    let own = |route| used.contains(&route) || !earlier.contains(&route);
     let unformed = model.unformed().filter(|(route, _)| own(*route));
     let findings = unformed.map(|(route, why)| warnings::unformed(route, why));
     (model.softened_nodes(own), findings.filter_map(Finding::warning).collect())

@@ -21,7 +21,7 @@ pub type Attempt = (&'static Objective, usize);
 
 /// The trials of an audit.
 #[derive(Clone)]
-pub struct Chosen {
+pub struct TrialSet {
     /// The trials of this process. A part of a run draws only its own.
     pub selection: Selection,
     /// The attacks and queries of the whole run, in the order of its report, whether they can be run or not.
@@ -49,7 +49,7 @@ pub fn choose(
     setup: &Setup,
     context: &AttackContext,
     queries: &[usize],
-) -> Result<Chosen> {
+) -> Result<TrialSet> {
     let chosen = select(request, setup, context, queries)?;
     with_strong_sample(chosen, request, &setup.plan, context)
 }
@@ -60,7 +60,7 @@ pub fn select(
     setup: &Setup,
     context: &AttackContext,
     queries: &[usize],
-) -> Result<Chosen> {
+) -> Result<TrialSet> {
     let chosen = match replayed(request) {
         Some(path) => replay(request, setup, context, path)?,
         None => draw(request, setup, context, queries)?,
@@ -73,7 +73,7 @@ pub fn select(
 }
 
 /// Draws the trials of the suite's own attacks on `queries`.
-fn draw(request: &Request, setup: &Setup, context: &AttackContext, queries: &[usize]) -> Result<Chosen> {
+fn draw(request: &Request, setup: &Setup, context: &AttackContext, queries: &[usize]) -> Result<TrialSet> {
     let Setup { suite, plan, .. } = setup;
     let gallery = &context.gallery;
     let candidates = candidates(request, gallery, queries);
@@ -93,11 +93,11 @@ fn draw(request: &Request, setup: &Setup, context: &AttackContext, queries: &[us
         selection.trials.extend(one.trials);
         selection.skipped.extend(one.skipped);
     }
-    Ok(Chosen { selection, attempts, replayed: None })
+    Ok(TrialSet { selection, attempts, replayed: None })
 }
 
 /// Reads the trials of the suite's attacks, and those of robust R@1, whether or not the suite lists them.
-fn replay(request: &Request, setup: &Setup, context: &AttackContext, path: &Path) -> Result<Chosen> {
+fn replay(request: &Request, setup: &Setup, context: &AttackContext, path: &Path) -> Result<TrialSet> {
     let (suite, gallery) = (&setup.suite, &context.gallery);
     let name = path.display().to_string();
     let json =
@@ -106,7 +106,7 @@ fn replay(request: &Request, setup: &Setup, context: &AttackContext, path: &Path
     let TrialFile { protocol, form, metric, mut selection } = threat::read_trials(&name, &trials, context)?;
     selection.again(skipped, form, context).map_err(|e| e.context(&name))?;
     for (what, theirs, ours) in [
-        ("protocol", protocol.name().to_string(), setup.protocol.name().to_string()),
+        ("protocol", protocol.to_string(), setup.protocol.to_string()),
         ("form", form.to_string(), setup.plan.form.to_string()),
         ("metric", metric.name().to_string(), gallery.metric.name().to_string()),
     ] {
@@ -139,7 +139,7 @@ fn replay(request: &Request, setup: &Setup, context: &AttackContext, path: &Path
         Ok((Objective::find(&s.attack)?, query))
     });
     let attempts = tried.chain(skipped).collect::<Result<_>>()?;
-    Ok(Chosen { selection, attempts, replayed })
+    Ok(TrialSet { selection, attempts, replayed })
 }
 
 /// Whether this process attacks a query: it has no part, or the query is in its part.
@@ -181,11 +181,11 @@ fn prefer_correct(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize
 /// queries that the suite attacks. The sample does not depend on outcomes, so that every part draws the same
 /// one.
 pub fn with_strong_sample(
-    chosen: Chosen,
+    chosen: TrialSet,
     request: &Request,
     plan: &Plan,
     context: &AttackContext,
-) -> Result<Chosen> {
+) -> Result<TrialSet> {
     let gallery = &context.gallery;
     let objectives = || chosen.attempts.iter().map(|&(objective, _)| objective);
     let strong = verification::strong_sample(request.queries.strong, context.pairs.listed, objectives());
@@ -200,10 +200,10 @@ pub fn with_strong_sample(
     sample.sort_unstable();
     // It has no targets, so all of its trials are drawn at once.
     let found = threat::select(context, &R1, 1, plan.form, request.seed, &sample)?.trials;
-    let Chosen { selection: Selection { mut trials, skipped }, mut attempts, replayed } = chosen;
+    let TrialSet { selection: Selection { mut trials, skipped }, mut attempts, replayed } = chosen;
     attempts.extend(found.iter().map(|trial| (trial.objective, trial.query)));
     trials.extend(found.into_iter().filter(|t| takes(request, gallery, t.query)));
-    Ok(Chosen { selection: Selection { trials, skipped }, attempts, replayed })
+    Ok(TrialSet { selection: Selection { trials, skipped }, attempts, replayed })
 }
 
 /// The error (exit code 4) if no trial of a run can be run.
@@ -230,7 +230,7 @@ fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>, Option<St
 }
 
 /// Says that `--max-queries` has no effect, if replayed trials have another number of queries.
-pub fn note_replayed(request: &Request, chosen: &Chosen) {
+pub fn note_replayed(request: &Request, chosen: &TrialSet) {
     let (Some(path), Some(most)) = (replayed(request), request.queries.most) else { return };
     let queries: BTreeSet<usize> = chosen.selection.trials.iter().map(|trial| trial.query).collect();
     if queries.len() != most {
@@ -249,7 +249,7 @@ pub fn sampling(
     suite: &Suite,
     context: &AttackContext,
     dataset: &Dataset,
-    chosen: &Chosen,
+    chosen: &TrialSet,
 ) -> Option<String> {
     if replayed(request).is_some() || chosen.replayed.is_some() {
         return chosen.replayed.clone();
@@ -293,7 +293,7 @@ mod tests {
             let mut request = Request::default();
             request.run.partition = part.map(|part| part.parse().unwrap());
             let queries = queries(&request, &setup.suite, &context.gallery).unwrap();
-            let Chosen { selection, attempts, .. } = choose(&request, &setup, &context, &queries).unwrap();
+            let TrialSet { selection, attempts, .. } = choose(&request, &setup, &context, &queries).unwrap();
             let trials = selection.trials.iter().map(|t| (t.objective.code, t.query, t.targets.clone()));
             let skipped = selection.skipped.iter().map(|s| (s.attack.clone(), s.query.clone()));
             let attempts: Vec<_> =

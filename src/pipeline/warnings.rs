@@ -9,12 +9,12 @@ use crate::facts::{self, Facts};
 use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
 use crate::judge::row::State;
 use crate::judge::share::wilson;
-use crate::model::inspect::Look;
+use crate::model::inspect::ModelKind;
 use crate::model::runtime;
 use crate::model::{Info, Route};
 use crate::record::{self, Attack, Benign, Data, Finding, Found, Outcome, Report, Warning, reason};
 use crate::request::Request;
-use crate::threat::measure::kept::{self, KEPT};
+use crate::threat::measure::preserved::{self, KEPT};
 use crate::threat::objective::top1::NEAR_COPY;
 use crate::threat::{AttackContext, Objective, Trial};
 use rayon::prelude::*;
@@ -38,19 +38,19 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: Opti
             ))
         )));
     }
-    if let Look::Classifier(before) = &model.look {
+    if let ModelKind::Classifier(before) = &model.look {
         let before = before
             .as_ref()
-            .map_or(String::new(), |value| format!(". The value before the classifier is {value}"));
+            .map_or(String::new(), |value| format!(". The value before the classifier is `{value}`"));
         found.push(reason::CLASS_SCORES.warning(format!(
-            "the {} values of the output {} look like class scores: by the output's name, a Softmax, or the number of ImageNet's \
+            "the {} values of the output `{}` look like class scores: by the output's name, a Softmax, or the number of ImageNet's \
              classes{before}",
             model.dim, model.output
         )));
     }
-    if model.look == Look::Detector {
+    if model.look == ModelKind::Detector {
         found.push(reason::CLASS_SCORES.warning(format!(
-            "the model looks like a detector: the {} values of the output {} would be those of boxes, and no embedding of the image",
+            "the model looks like a detector: the {} values of the output `{}` would be those of boxes, and no embedding of the image",
             model.dim, model.output
         )));
     }
@@ -129,7 +129,7 @@ pub fn of_trials(
             Facts::codes(ranked)
         )));
     }
-    let keeps_few = |t: &Trial| t.objective.measure.keeps && kept::items(context, t).len() < KEPT;
+    let keeps_few = |t: &Trial| t.objective.measure.keeps && preserved::items(context, t).len() < KEPT;
     if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
             "in trials of {} the nearest 1 % of the gallery has fewer than {KEPT} images besides the targets, so that fewer are kept",
@@ -191,7 +191,19 @@ fn few_queries(report: &Report) -> Option<Warning> {
     let queries = report.suite.queries;
     let alone = report.attacks.iter().all(|attack| facts::is_robust_term(&attack.code));
     let robust = report.scores.robust().filter(|robust| alone && robust.queries == queries);
-    few(queries, robust.map(|robust| (Quantity::robust(report).label, robust.interval)))
+    let robust = robust.map(|robust| (Quantity::robust(report).label, robust.interval));
+    few(queries, robust.or_else(|| wider(&report.attacks, queries)))
+}
+
+/// The attack on pairs with the widest interval, if this is wider than that of any share of so many queries:
+/// pairs that share identities say less than others.
+fn wider(attacks: &[Attack], queries: usize) -> Option<(&str, Option<(f64, f64)>)> {
+    let width = |(low, high): (f64, f64)| high - low;
+    let on_pairs = |row: &&Attack| Facts::find(&row.code).is_ok_and(|of| of.pairs.is_some());
+    let of_pairs = attacks.iter().filter(on_pairs);
+    let intervals = of_pairs.filter_map(|row| Some((row.code.as_str(), row.after_interval?)));
+    let (code, found) = intervals.max_by(|a, b| width(a.1).total_cmp(&width(b.1)))?;
+    (width(found) > width(wilson(queries / 2, queries))).then_some((code, Some(found)))
 }
 
 /// `share`: the number in question and its 95 % interval. Without it, the widest interval of a share decides:
@@ -286,6 +298,18 @@ mod tests {
         assert!(text.starts_with("50 queries are few: robust R@1 is known to within 13 points. "), "{text}");
         assert!(warning(0, 9).unwrap().starts_with("9 queries are few. "));
         assert!(warning(0, 1).unwrap().starts_with("1 query is too few. "));
+        // 100 pairs that share identities say less than 100 others.
+        let dodge = |interval: [f64; 2]| {
+            let row = serde_json::json!({
+                "code": "DODGE", "form": "corrected", "queries": 100, "skipped": 0, "before": 0.0, "after": 50.0,
+                "after_interval": interval, "ers_term": null, "resistance": {"per_trial": 50.0, "table": 50.0},
+            });
+            let rows: [Attack; 1] = [serde_json::from_value(row).unwrap()];
+            few(100, wider(&rows, 100)).map(|w| w.text)
+        };
+        assert_eq!(dodge([40.4, 59.6]), None);
+        let text = dodge([36.0, 64.0]).unwrap();
+        assert!(text.starts_with("100 queries are few: DODGE is known to within 14 points. "), "{text}");
         // For another number, the widest interval decides.
         assert!(few(50, None).unwrap().text.contains("a share of them is known to within 13 points"));
         assert!(few(100, None).is_none());

@@ -189,10 +189,10 @@ fn the_strong_search_is_named_in_place_of_a_step() {
     let published = Position { attack: "ES", step: 5, steps: 32, queries: 3, broken: 0, of: 60 };
     let strong = Position { attack: "R1", step: 5, steps: 0, queries: 3, broken: 17, of: 42 };
     assert_eq!(published.to_string(), "ES 3/60 queries, step 5/32");
-    assert_eq!(strong.to_string(), "R1 17/42 queries broken, strong search");
+    assert_eq!(strong.to_string(), "R1 17/42 queries wrong, strong search");
     // Nothing is left to break, and most of the work may be.
     let all = Position { broken: 42, ..strong };
-    assert_eq!(all.to_string(), "R1 42/42 queries broken, strong search for smaller changes");
+    assert_eq!(all.to_string(), "R1 42/42 queries wrong, strong search for smaller changes");
     let event = |at: Position| {
         let mut event = json!({});
         at.describe(&mut event);

@@ -4,7 +4,6 @@ use super::estimate::{Estimate, Left};
 use super::{Position, span};
 use serde_json::{Value, json};
 
-/// The progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Progress {
     /// Finished steps, with those of an earlier process.

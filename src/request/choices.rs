@@ -163,20 +163,4 @@ impl Choice for Gradient {
     ];
 }
 
-/// In serde these are texts, which `FromStr` reads and `Display` writes.
-macro_rules! as_text {
-    ($($name:ident)*) => {$(
-        impl TryFrom<String> for $name {
-            type Error = Error;
-            fn try_from(text: String) -> Result<$name> {
-                text.parse()
-            }
-        }
-        impl From<$name> for String {
-            fn from(value: $name) -> String {
-                value.to_string()
-            }
-        }
-    )*};
-}
-as_text!(Ep StrongSample BenignSample);
+audit_base::as_text!(Ep, StrongSample, BenignSample);

@@ -2,12 +2,13 @@
 
 use super::budget::alpha;
 use super::{MOST_EFFORT, MOST_HALVINGS, MOST_RESTARTS, MOST_STEPS, MOST_TARGETS, Suite, SuiteAttack};
+use crate::corruption::Corruption;
 use crate::facts::Facts;
 use crate::facts::protocols::{at, fraction, number};
 use crate::feature::{corruption, verification};
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::Quantity;
-use crate::record::{Form, Protocol, ScoreName, Space};
+use crate::record::{Acceptance, Form, Protocol, ScoreName, Space};
 use crate::space::XI_K;
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, Mask, OBJECTIVES, Objective, SEARCHES, Search};
@@ -60,28 +61,12 @@ impl Suite {
     /// Parses a suite from YAML. `file` is its name in errors. Errors (exit code 2): the YAML is not a valid
     /// suite.
     pub fn parse(file: &str, yaml: &str) -> Result<Suite> {
-        fn row_of<T>(
-            file: &str,
-            name: &Option<Spanned<String>>,
-            find: fn(&str) -> Result<&'static T>,
-            usual: &'static T,
-        ) -> Result<&'static T> {
-            let Some(name) = name else { return Ok(usual) };
-            find(&name.value).map_err(|e| e.context(at(file, name)))
-        }
         let raw: Raw = yaml::read(file, yaml)?;
         let ball = row_of(file, &raw.norm, Ball::find, &BALLS[0])?;
         let number = |text: &Option<Spanned<String>>, key| {
             text.as_ref().map(|text| fraction(file, key, text, ball)).transpose()
         };
-        let search = row_of(file, &raw.schedule, Search::find, &SEARCHES[0])?;
-        if let Some(alpha) = raw.alpha.as_ref().filter(|_| !search.takes_alpha) {
-            return Err(Error::usage(format!(
-                "{}: `alpha` is a fixed step size, and schedule {} finds its own: leave `alpha` out",
-                at(file, alpha),
-                search.name
-            )));
-        }
+        let search = search(file, &raw)?;
         refuse_beside_effort(file, &raw)?;
         let eps = number(&raw.eps, "eps")?;
         let alpha = raw.alpha.as_ref().map(|text| alpha(file, text, eps, ball)).transpose()?;
@@ -93,15 +78,10 @@ impl Suite {
         let mask = mask(file, &raw)?;
         let ladder = ladder(file, &raw, &attacks)?;
         let objectives: Vec<&'static Objective> = attacks.iter().map(|entry| entry.objective).collect();
-        let place = |name: &Spanned<String>| at(file, name) + ": corruptions";
-        let names = raw.corruptions.iter().map(|name| (place(name), name.value.as_str()));
-        let corruptions = corruption::listed(names, &objectives)?;
+        let corruptions = corruptions(file, &raw, &objectives)?;
         let hub_class = raw.hub_class.clone();
         check_hub_class(&hub_class, &attacks).map_err(|e| e.context(file))?;
-        let stated = raw.threshold.as_ref();
-        let stated = stated.map(|text| text.value.parse().map_err(|e: Error| e.context(at(file, text))));
-        let threshold =
-            verification::threshold(stated.transpose()?, objectives).map_err(|e| e.context(file))?;
+        let threshold = threshold(file, &raw, objectives)?;
         Ok(Suite {
             gate,
             name: raw.name.unwrap_or_else(|| {
@@ -132,6 +112,44 @@ impl Suite {
     }
 }
 
+/// The row of a table that a suite names, or the usual one.
+fn row_of<T>(
+    file: &str,
+    name: &Option<Spanned<String>>,
+    find: fn(&str) -> Result<&'static T>,
+    usual: &'static T,
+) -> Result<&'static T> {
+    let Some(name) = name else { return Ok(usual) };
+    find(&name.value).map_err(|e| e.context(at(file, name)))
+}
+
+/// The search that a suite names. Refuses a step size beside one that finds its own.
+fn search(file: &str, raw: &Raw) -> Result<&'static Search> {
+    let search = row_of(file, &raw.schedule, Search::find, &SEARCHES[0])?;
+    match raw.alpha.as_ref().filter(|_| !search.takes_alpha) {
+        Some(alpha) => Err(Error::usage(format!(
+            "{}: `alpha` is a fixed step size, and schedule {} finds its own: leave `alpha` out",
+            at(file, alpha),
+            search.name
+        ))),
+        None => Ok(search),
+    }
+}
+
+/// The corruptions that a suite lists.
+fn corruptions(file: &str, raw: &Raw, objectives: &[&Objective]) -> Result<Vec<&'static Corruption>> {
+    let place = |name: &Spanned<String>| at(file, name) + ": corruptions";
+    let names = raw.corruptions.iter().map(|name| (place(name), name.value.as_str()));
+    corruption::listed(names, objectives)
+}
+
+/// The threshold of a suite: the stated one, or the usual one if an attack needs it.
+fn threshold(file: &str, raw: &Raw, objectives: Vec<&Objective>) -> Result<Option<Acceptance>> {
+    let stated = raw.threshold.as_ref();
+    let stated = stated.map(|text| text.value.parse().map_err(|e: Error| e.context(at(file, text))));
+    verification::threshold(stated.transpose()?, objectives).map_err(|e| e.context(file))
+}
+
 /// A count between two bounds, if it is stated.
 fn count(
     file: &str,
@@ -158,7 +176,6 @@ fn ladder(file: &str, raw: &Raw, attacks: &[SuiteAttack]) -> Result<Option<usize
     }
 }
 
-/// The attacks that a suite lists.
 fn attacks(file: &str, raw: &Raw, search: &Search) -> Result<Vec<SuiteAttack>> {
     let mut attacks: Vec<SuiteAttack> = Vec::new();
     for text in &raw.attacks.value {

@@ -45,7 +45,8 @@ fn unknown_suites_and_names_of_other_tools_lead_to_a_suite() {
     assert!(said("PGD-20").contains("`ars` comes nearest") && said("Auto_Attack").contains("`robust`"));
     assert!(said("strng").contains("did you mean `strong`?") && !said("strng").contains("`robust`"));
     assert!(
-        said("strng").contains("audit suites") && said("nowhere.yaml").contains("can't read nowhere.yaml")
+        said("strng").contains("audit suites")
+            && said("nowhere.yaml").contains("can't read the suite nowhere.yaml")
     );
 }
 

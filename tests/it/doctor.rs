@@ -303,8 +303,8 @@ fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
     fires(&e, Severity::Warning, &["transfer"]);
 }
 
-/// The mask hides the gradient of a model that retrieves well, so that attacks leave half of the queries at any
-/// ε.
+/// The mask hides the gradient of a model that retrieves well, so that attacks leave half of the queries at
+/// any ε.
 #[test]
 fn a_curve_that_stays_above_chance_is_caught() {
     let dir = Temp::new();

@@ -1,10 +1,12 @@
 //! `audit embed` of images without classes and of unreadable ones, and embeddings of images that have changed
 //! since.
 
+use crate::common::models::Weights;
 use crate::common::{Temp, bundled, encoded, lasting_text, models, run, words};
 use audit::data::embedded::Embedded;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use image::{GrayImage, ImageFormat, Luma};
+use onnx_grad::graph::Node;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -48,6 +50,34 @@ fn the_first_unreadable_images_are_named_with_the_reason() {
         each.join("; ")
     );
     assert_eq!(embed().out, expected);
+}
+
+/// The logarithm of the largest value of a black image is −∞. The words are those of an audit, and no file is
+/// left.
+#[test]
+fn embeddings_that_are_not_finite_are_not_written() {
+    let dir = models::stage(2, 4);
+    let nodes = vec![
+        Node::new("ReduceMax", &["image", "all"], "max").with("keepdims", 1i64),
+        Node::new("Flatten", &["max"], "peak"),
+        Node::new("Log", &["peak"], "log"),
+        Node::new("Add", &["e", "log"], "embedding"),
+    ];
+    let graph = models::before(nodes, Weights::new(1).ints("all", &[1, 2, 3]));
+    dir.write("model.onnx", graph.encode());
+    let embed = |exit: i32| run(&dir, words("embed model.onnx --data data -o e.parquet -q")).ended(exit);
+    embed(0);
+    std::fs::remove_file(dir.join("e.parquet")).unwrap();
+    std::fs::create_dir(dir.join("data/night")).unwrap();
+    let side = models::SIDE as u32;
+    for name in ["1.png", "2.png"] {
+        GrayImage::new(side, side).save(dir.join("data/night").join(name)).unwrap();
+    }
+    let audit = "model.onnx --data data --suite smoke --max-queries 3 --strong-sample off --no-cache -q";
+    let refusal = run(&dir, words(audit)).ended(12).err;
+    assert!(refusal.contains("`night/1.png` is not finite"), "{refusal}");
+    assert_eq!(embed(12).err, refusal);
+    assert!(!dir.join("e.parquet").exists());
 }
 
 /// Images that a sample of 64 can miss.

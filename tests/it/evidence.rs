@@ -65,9 +65,25 @@ fn forged_evidence_is_refused() {
     let arguments = [folder.path().to_str().unwrap(), VERIFY, "outcomes"];
     let told = python("numpy, onnxruntime, PIL", include_str!("forged.py"), &arguments);
     let refused = [
+        ("fewer_trials", "robust_r1 is not of the first queries of seed 0"),
+        ("skipped_trials", "robust_r1 is not of the first queries of seed 0"),
+        ("a_file_twice", "an image file is listed twice"),
+        ("more_images", "roles and size of the gallery differ"),
+        ("a_deep_image", "grey levels from the archive's image"),
+        ("equal_embeddings", "trials are at a tie before the attack: nothing is confirmed"),
+        ("no_score", "robust_r1 is missing, or has no trials"),
+        ("a_renamed_search", "robust_r1 is missing, or has no trials"),
+        ("another_value in scores", "robust_r1 is not that of its trials: value"),
+        ("another_value in numbers", "robust_r1 is not that of its trials: value"),
+        ("another_interval in scores", "robust_r1 is not that of its trials: interval"),
+        ("another_interval in numbers", "robust_r1 is not that of its trials: interval"),
+        ("another_queries in scores", "robust_r1 is not that of its trials: queries"),
+        ("another_queries in numbers", "robust_r1 is not that of its trials: queries"),
+        ("another_clean in scores", "robust_r1 is not that of its trials: clean"),
+        ("another_eps in scores", "robust_r1 is not that of its trials: eps"),
         ("another_outcome", "True after the attack, where False to False is found"),
         ("missing_measures", "measures after the attack are missing"),
-        ("fewer_masks", "trials are missing, or there are others"),
+        ("fewer_masks", "trials or images are missing, or others are there"),
         ("another_attack", "an attack that this script doesn't know"),
         ("an_image_as_its_own_reference", "is no reference for it"),
         ("a_trial_twice", "a trial is there twice"),
@@ -84,6 +100,10 @@ fn forged_evidence_is_refused() {
         let line = told.lines().find(|line| line.starts_with(&format!("{what}: refused: ")));
         says(line.unwrap_or_else(|| panic!("{what} is not refused: {told}")), &[why]);
     }
+    let whole =
+        |what: &str| told.lines().find(|line| line.starts_with(&format!("{what}: confirmed: "))).unwrap();
+    says(whole("trials_of_a_list"), &["not confirmed: the choice of queries, every other number"]);
+    says(whole("fewer_images"), &["47 image files are the report's; 47 were decoded", "1 others are there"]);
     // A query that any attack of the report breaks counts as broken.
     says(&told, &["a_weaker_search: confirmed: ", "without photographs: confirmed: "]);
     // What a report states can't look like a line of the script.

@@ -3,7 +3,8 @@
 
 use crate::common::models::{self, Weights, free, grey, small, value};
 use crate::common::{Ran, Temp, lasting_text, program, ran, run, says, words};
-use crate::long_runs::{ended_by, interrupted, send, slow_to_load, started};
+use crate::long_runs::signals::{ended_by, interrupted, send, slow_to_load};
+use crate::long_runs::started;
 use audit::data::embedded::Embedded;
 use audit::shards::journal::Journal;
 use onnx_grad::Graph;

@@ -111,7 +111,7 @@ fn boxes_of_one_grid_are_no_tokens() {
     let report = dir.json("r.json");
     let all = report["warnings"].as_array().unwrap();
     let scores = all.iter().find(|warning| warning["id"] == "class-scores").unwrap();
-    says(scores["text"].as_str().unwrap(), &["a detector: the 85 values of the output output0"]);
+    says(scores["text"].as_str().unwrap(), &["a detector: the 85 values of the output `output0`"]);
 }
 
 /// A folder where a photograph is expected.

@@ -29,7 +29,7 @@ def packed(files, compression=zipfile.ZIP_STORED):
 
 def answer(archive, *photos):
     try:
-        return script["verify"](archive, folder / "net.onnx", *photos).splitlines()[0]
+        return " |".join(script["verify"](archive, folder / "net.onnx", *photos).splitlines())
     except SystemExit as refusal:
         return refusal
 
@@ -73,8 +73,29 @@ def of_outcomes():
     def strong(report):  # outcomes of the strong search
         return [outcome for outcome in report["outcomes"] if outcome["attack"] == "R1"]
 
-    def stated(report, hits):  # robust R@1 as a mean
-        report["scores"]["robust_r1"]["value"] = 100 * sum(hits) / len(hits)
+    def stated(report, hits):  # robust R@1 as a mean, with Wilson's interval: the ends at which the mean is 1.96 standard errors away
+        n, p, z = len(hits), sum(hits) / len(hits), 1.959964
+        interval = sorted(100 * np.roots([1 + z * z / n, -2 * p - z * z / n, p * p]).real)
+        for robust in rows(report):
+            robust.update(value=100 * p, queries=n, interval=interval)
+        report["scores"]["robust_r1"]["clean"] = 100 * sum(outcome["before"]["hit"] for outcome in strong(report)) / n
+
+    def rows(report):  # where a report states robust R@1
+        return [report["scores"]["robust_r1"], *(row for row in report["numbers"] if row["name"] == "robust_r1")]
+
+    def left_out(manifest, report):  # the trials of half of the broken queries; returns these
+        broken = [outcome["query"] for outcome in strong(report) if not outcome["after"]["hit"]][::2]
+        kept = [place for place, outcome in enumerate(report["outcomes"]) if outcome["query"] not in broken]
+        for name in ("attacked", "photographs"):
+            manifest[name] = [manifest[name][place] for place in kept]
+        report["outcomes"] = [report["outcomes"][place] for place in kept]
+        lost = {outcome["query"] for outcome in report["outcomes"] if not outcome["after"]["hit"]}
+        stated(report, [outcome["query"] not in lost for outcome in strong(report)])
+        return broken
+
+    def attacked_by_nobody(manifest, report):  # the place of an image
+        queries = {outcome["query"] for outcome in report["outcomes"]}
+        return next(i for i, item in enumerate(manifest["items"]) if item["id"] not in queries)
 
     def claimed(report):  # every query withstands the attacks
         for outcome in report["outcomes"]:
@@ -133,8 +154,7 @@ def of_outcomes():
         files[name] = saved(Image.open(io.BytesIO(files[name])), "EPS")
 
     def another_photograph(files, manifest, report):  # of the same class; its query is attacked by nobody
-        queries = {outcome["query"] for outcome in report["outcomes"]}
-        place = next(i for i, item in enumerate(manifest["items"]) if item["id"] not in queries)
+        place = attacked_by_nobody(manifest, report)
         picture = Image.open(io.BytesIO(files[manifest["images"][place]]))
         files[manifest["images"][place]] = saved(picture.point(lambda level: level ^ 1))
 
@@ -150,7 +170,65 @@ def of_outcomes():
     def forged_lines(files, manifest, report):
         report["model"]["path"] = "net.onnx\n  evidence sha256 0\x1b[2K"
 
-    forgeries = [another_outcome, missing_measures, fewer_masks, another_attack, an_image_as_its_own_reference, a_trial_twice]
+    def fewer_trials(files, manifest, report):
+        left_out(manifest, report)
+
+    def skipped_trials(files, manifest, report):
+        for query in left_out(manifest, report):
+            report["skipped"] += [{"attack": attack, "query": query, "why": "no other image has its class"} for attack in ("R1", "GTM")]
+
+    def trials_of_a_list(files, manifest, report):  # which queries it has is another report's choice, which the answer says
+        left_out(manifest, report)
+        report["command"] += " --trials trials.json"
+
+    def fewer_images(files, manifest, report):  # a gallery without one of its images
+        place = attacked_by_nobody(manifest, report)
+        del manifest["items"][place], manifest["images"][place]
+        report["data"].update(gallery=len(manifest["items"]), queries=len(manifest["items"]), images=len(manifest["items"]))
+        report["data"]["sha256"] = script["data_hash"](manifest["items"], [], None)
+
+    def a_file_twice(files, manifest, report):  # one more query that the model is right about
+        place = attacked_by_nobody(manifest, report)
+        manifest["items"].append({**manifest["items"][place], "id": "class00/another.png"})
+        manifest["images"].append(manifest["images"][place])
+        report["data"].update(gallery=len(manifest["items"]), queries=len(manifest["items"]), images=len(manifest["items"]))
+        report["data"]["sha256"] = script["data_hash"](manifest["items"], [], None)
+
+    def more_images(files, manifest, report):
+        report["data"]["images"] += 100
+
+    def a_deep_image(files, manifest, report):  # an array, as images of more than 8 bits are
+        place = attacked_by_nobody(manifest, report)
+        array = script["pixels"](manifest["images"][place], files[manifest["images"][place]])
+        manifest["images"][place] = f"images/{place:06}.npy"
+        np.save(file := io.BytesIO(), array[:, ::-1])
+        files[manifest["images"][place]] = file.getvalue()
+
+    def equal_embeddings(files, manifest, report):  # preprocessing that makes all images grey: every comparison is a tie
+        report["model"]["preprocessing"]["scale"] = [1e-9]
+        for outcome in report["outcomes"]:
+            outcome.update(before={"hit": True}, shift=0.0)
+        claimed(report)
+
+    def no_score(files, manifest, report):
+        del report["scores"]["robust_r1"]
+
+    def a_renamed_search(files, manifest, report):  # the strong search under the name of another attack, whose outcomes count as little
+        del report["scores"]["robust_r1"]
+        for outcome in strong(report):
+            outcome["attack"] = "NN"
+
+    def another(name, value):  # a forgery of what is stated of robust R@1, once where scores are, and once among the numbers
+        for place, where in enumerate(("scores", "numbers")):
+            if name in rows(original[2])[place]:
+                change = lambda files, manifest, report, place=place: rows(report)[place].update({name: value})
+                change.__name__ = f"another_{name} in {where}"
+                yield change
+
+    forgeries = [fewer_trials, skipped_trials, trials_of_a_list, fewer_images, a_file_twice, more_images, a_deep_image, equal_embeddings, no_score, a_renamed_search]
+    for name, value in {"value": 99.0, "interval": [90.0, 100.0], "queries": 1000, "clean": 50.0, "eps": 0.1}.items():
+        forgeries += another(name, value)
+    forgeries += [another_outcome, missing_measures, fewer_masks, another_attack, an_image_as_its_own_reference, a_trial_twice]
     forgeries += [a_smaller_gallery, another_pooling, a_missing_file, a_palette, another_format, another_photograph, a_weaker_search, forged_lines]
     for change in forgeries:
         print(f"{change.__name__}: {answer(forged(change), photos)}")

@@ -278,6 +278,9 @@ fn a_baseline_is_replaced_by_none_that_is_worse() {
     assert!(!dir.join("next.json").exists());
     let told = audited(&["--trials", "better.json", "--save-baseline", "next.json"]);
     assert!(dir.join("next.json").exists() && told.is_empty(), "{told}");
+    let fixed = ["model.onnx", "--suite", "s.yaml", "--data", "data", "--strong-sample", "off"];
+    let told = run(&dir, [&fixed[..], &["--save-baseline", "said.json"]].concat()).ended(0).err;
+    says(&told, &["saved as a baseline: said.json"]);
     moved("worse.json", -0.5);
     audited(&["--baseline", "worse.json", "--save-baseline", "worse.json"]);
     assert_eq!(dir.json("worse.json")["benign"]["r1"], dir.json("base.json")["benign"]["r1"]);

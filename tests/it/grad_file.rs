@@ -157,8 +157,8 @@ fn black_and_white_pixels_have_a_gradient_in_bgr_too() {
     assert_eq!(gradient, expected);
 }
 
-/// Such a file has preprocessing in it, and gets more in front, in nodes of the same kind. One model with both
-/// in its flags has the same embeddings and gradients.
+/// Such a file has preprocessing in it, and gets more in front, in nodes of the same kind. One model with
+/// both in its flags has the same embeddings and gradients.
 #[test]
 fn a_file_that_the_command_wrote_is_a_model_too() {
     let dir = stage(&small());

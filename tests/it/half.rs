@@ -165,7 +165,7 @@ fn graphs_with_float16_kernels_are_whole() {
             let ct_shape = [2, DIM];
             let mut feed = vec![(g.cotangents[0].as_str(), Input::Host(&ct_shape, &ct))];
             feed.push(("image", Input::Host(&shape, &x)));
-            feed.extend(names.iter().copied().zip(held.iter().map(Input::Held)));
+            feed.extend(names.iter().copied().zip(held.iter().map(Input::Runtime)));
             feed.retain(|(name, _)| backward.inputs.iter().any(|i| i.name == *name));
             let out = sessions[1].run(&feed, &[&g.gradients[0]]).unwrap();
             out[0].floats().unwrap().1.to_vec()

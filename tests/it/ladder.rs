@@ -119,8 +119,26 @@ fn a_ladder_in_the_euclidean_ball() {
     assert!(rungs.rungs.iter().all(|rung| rung.as_file.is_none()));
     assert!(rungs.rungs[0].r1 < rungs.rungs[5].r1, "{rungs:?}");
     assert!(!rendered(&found, "md").contains("as an 8-bit file"));
-    // The number is 255 times a length, and not a number of grey levels.
-    says(&rendered(&found, "md"), &["ε50 × 255 (l2)"]);
+    // A length is shown as it is, not as a number of grey levels. Half of the correct queries fail within it.
+    let correct = found.outcomes.iter().filter(|o| o.before.hit == Some(true));
+    let mut sizes: Vec<f64> =
+        correct.map(|o| o.enough.unwrap().size.map_or(f64::INFINITY, f64::from)).collect();
+    sizes.sort_by(f64::total_cmp);
+    let half = audit::record::size("l2", sizes[sizes.len().div_ceil(2) - 1], 2);
+    let length = half.trim_end_matches(" (l2)");
+    for format in ["md", "html"] {
+        let text = rendered(&found, format);
+        says(&text, &["ε50 (l2)", length]);
+        assert!(!text.contains("in 255ths") && !text.contains("× 255"), "{format}");
+    }
+    says(&audit::report::verdict(&found).unwrap(), &[&half]);
+    let bill = rendered(&found, "cdx.json");
+    let metric = bill.split("\"type\": \"eps50\"").nth(1).unwrap();
+    says(metric.split('}').next().unwrap(), &[length]);
+    // Bounds are in 255ths in every norm, and a verdict on one names the length too.
+    let row = EPS50.row(&found);
+    assert_eq!((row.norm.as_deref(), row.clone().as_length().number().as_str()), (Some("l2"), length));
+    assert_eq!(row.number(), format!("{:.2}", 255.0 * sizes[sizes.len().div_ceil(2) - 1]));
     let as_file = Quantity::find("robust_r1_file@2/255").unwrap();
     assert_eq!(as_file.value(&found), None);
     says(&as_file.beside_ladder(&found).unwrap(), &["in the norm linf only, and this audit's is l2"]);

@@ -71,6 +71,7 @@ mod precisions;
 mod privacy;
 mod report;
 mod scale;
+mod sharing;
 mod short_report;
 mod softened;
 mod strong;

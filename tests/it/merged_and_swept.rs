@@ -4,7 +4,7 @@ use crate::common::models::{Bench, small};
 use crate::common::{Temp, bundled_path, near, on_terminal, one_line, outcome, rendered, says, words};
 use audit::feature::doctor::{self, Doctor};
 use audit::feature::merge;
-use audit::judge::breakdown::exact;
+use audit::judge::exact::exact;
 use audit::judge::quantity::Quantity;
 use audit::judge::row;
 use audit::record::{CheckResult, Measures, Outcome, Severity, reason};
@@ -149,12 +149,12 @@ fn the_weakest_class_is_chosen_among_classes_and_attacks() {
             report.labels.insert(query, class.into());
         }
     }
-    let (low, high) = exact(6, 12, 0.05 / 6.0);
+    let (low, high) = exact(6.0, 12.0, 0.05 / 6.0);
     let within = format!("(95 % for the weakest of all {low:.1} – {high:.1} %)");
     let text = on_terminal(&report, 400);
     says(&text, &["Weakest of 2 classes under ES:R", "bee 6 of 12, ant 3 of 12", &within]);
     // The table has each attack for itself.
-    let (low, high) = exact(6, 12, 0.05 / 3.0);
+    let (low, high) = exact(6.0, 12.0, 0.05 / 3.0);
     let page = rendered(&report, "html");
     says(&page, &[&format!("{low:.1} – {high:.1}"), "for new queries of these classes", "Wilson", "Clopper"]);
     // Two attacks that break a whole class: the first of the report's table is named.

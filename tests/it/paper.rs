@@ -205,8 +205,11 @@ fn the_command_writes_every_format() {
     let line = words("compare report.json --paper CARS");
     let wide = ran(program(&dir).args(line).env("COLUMNS", "120")).ended(0).out;
     assert!(wide.lines().any(|line| line.starts_with("model ") && line.ends_with(" source")), "{wide}");
-    says(&dir.text("t.md"), &["| model | R@1 |", "**hardened.onnx**", "| CA-TRIDE, 16 steps |"]);
-    says(&dir.text("t.html"), &["Beside published rows", "CA-TRIDE, 16 steps"]);
+    says(
+        &dir.text("t.md"),
+        &["| model | R@1 |", "| hardened.onnx |", "\\[1\\] yours |", "| CA-TRIDE, 16 steps |"],
+    );
+    says(&dir.text("t.html"), &["Beside published rows", "[1] yours", "CA-TRIDE, 16 steps"]);
     assert_eq!(dir.json("t.json")["tables"][0]["rows"][0]["own"], true);
     let one = ran(program(&dir).args(["compare", "report.json"])).ended(2);
     says(&one.err, &["a comparison needs two reports or more"]);

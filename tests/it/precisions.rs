@@ -44,8 +44,8 @@ fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result
     let Some(audit::command::Command::Compare(args)) = crate::common::cli(&line).command else {
         panic!("another command")
     };
-    feature::compare::run(models, &crate::common::here(args.request(models[0])?))
-        .map(|(comparison, _)| comparison)
+    let request = args.audits.request(models[0], &args.reports, &args.progress)?;
+    feature::compare::run(models, &crate::common::here(request)).map(|(comparison, _)| comparison)
 }
 
 /// Four audits on the trials of the first: attacks on either model, measured on the first and on the second.
@@ -197,15 +197,14 @@ fn a_comparison_that_was_broken_off_goes_on() {
     assert!(dir.names().iter().all(|name| !name.contains("journal")), "{:?}", dir.names());
 }
 
-/// research/tools/precisions.py embeds the attacked images of an audit's evidence by the other model, in
-/// Python.
+/// precisions.py embeds the attacked images of an audit's evidence by the other model, in Python.
 #[test]
 #[ignore = "needs Python with onnxruntime, onnxconverter_common, PIL"]
 fn attacked_images_say_the_same_in_python() {
     let dir = Temp::new();
     let (small, float, int8) = (small(&dir), bundled("plain.onnx"), int8());
     let half = dir.join("plain-fp16.onnx");
-    let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/research/tools/precisions.py");
+    let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/precisions.py");
     let script =
         "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
     let modules = "onnxruntime, onnxconverter_common, PIL";

@@ -107,6 +107,16 @@ fn the_smallest_change_of_a_file_is_one_grey_level() {
     report.suite.space = Space::File;
     let row = EPS50.row(&report);
     assert_eq!((row.number(), row.spread(), row.is_least()), ("1.00".into(), None, true));
+    // If no larger change was tried, "above 1/255" is no smallest change.
+    let mut withstood = report.clone();
+    let ladder = withstood.scores.robust_r1.as_mut().unwrap().ladder.as_mut().unwrap();
+    let eps50 = ladder.eps50.as_mut().unwrap();
+    (eps50.value, eps50.most, eps50.interval) = (1.0, 1.0, Some((1.0, 1.0)));
+    let row = EPS50.row(&withstood);
+    assert_eq!(
+        (row.number(), row.spread(), row.is_least()),
+        ("above 1.00".into(), Some("above 1.00".into()), false)
+    );
     assert_eq!(
         audit::report::verdict(&report).unwrap(),
         "Not robust: a change of 1/255 in the file's pixels, at most one grey level of a screen, is enough to make half of the correct \

@@ -230,7 +230,7 @@ fn a_surrogate_sees_the_net_behind_a_saturated_operator() {
     let graph = Graph::load(&bundled("hardened.onnx")).unwrap();
     let [x, aims] = images_and_aims();
     let mut bare = opened(&temp, "bare", &graph);
-    assert!(bare.softened(Route::Surrogate).unwrap().is_none(), "nothing saturates");
+    assert!(bare.softened(Route::Widened).unwrap().is_none(), "nothing saturates");
     let to = bare.embed(&aims).unwrap();
     let own = towards(bare.workers()[0], &x, &to);
     for name in ["sigmoid-200", "hard-sigmoid", "clip", "erf"] {
@@ -245,7 +245,7 @@ fn a_surrogate_sees_the_net_behind_a_saturated_operator() {
             );
             median_cosine(&towards(other.workers()[0], &x, &to), &own)
         };
-        let (softened, surrogate) = (nearness(Route::Softened), nearness(Route::Surrogate));
+        let (softened, surrogate) = (nearness(Route::Softened), nearness(Route::Widened));
         assert!(surrogate > softened + 0.1, "{name}: softened {softened:.2}, surrogate {surrogate:.2}");
     }
 }
@@ -256,7 +256,7 @@ fn there_is_no_softened_pass_where_it_would_be_the_exact_one() {
     let nodes = vec![Node::new("Flatten", &["image"], "f"), Node::new("MatMul", &["f", "w"], "embedding")];
     let linear = grey(nodes, Weights::new(1).normal("w", &[SIDE * SIDE, 8], 0.1));
     let model = opened(&temp, "linear", &linear);
-    for route in [Route::Exact, Route::Softened, Route::StraightThrough, Route::Surrogate] {
+    for route in [Route::Exact, Route::Softened, Route::StraightThrough, Route::Widened] {
         assert!(model.softened(route).unwrap().is_none(), "{route:?}");
     }
     let path = temp.write("small.onnx", small().encode());

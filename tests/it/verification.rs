@@ -2,19 +2,19 @@
 //! implementation in PyTorch and NumPy (research/golden/golden_verification.py made
 //! tests/golden/verification.json), reports, gates, groups, parts of runs and refusals.
 
+mod thresholds;
+
 use crate::common::transcript::Transcript;
 use crate::common::{Temp, audit, bundled, near, one_line, rendered, says, words};
 use audit::data::{Dataset, Preparation};
 use audit::judge;
 use audit::judge::compare::mismatches;
 use audit::judge::score::{RESAMPLES, interval};
-use audit::model::card::{self, CARDS, Card};
 use audit::record::{Acceptance, Measures, Metric, Outcome, Report, Verification};
 use audit::report;
 use audit::space::Gallery;
 use audit::space::verification::{Accuracy, At, Distances, Pair, Pairs};
 use ndarray::Array2;
-use onnx_grad::graph::{DType, Value as Input};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -180,6 +180,12 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     let doctor = format!("audit doctor {line}");
     let again = "--data pairs.csv --suite faces --max-queries 200 -o ";
     says(&page, &["this audit attacked only 6 decisions", &doctor, again]);
+    // The page begins with what the suite is about.
+    says(&page, &["Clean → under attack: genuine pairs refused: DODGE "]);
+    // No flag of this audit kept the strong search from R@1.
+    let gaps: Vec<&str> = found.warnings.iter().map(|w| w.text.as_str()).collect();
+    assert!(gaps.iter().any(|text| text.contains("decisions about pairs were attacked")), "{gaps:?}");
+    assert!(!gaps.iter().any(|text| text.contains("--strong-sample off")), "{gaps:?}");
     assert!(!page.contains("--suite strong") && gate.note.is_none());
     let said = ["240 genuine and 1000 impostor pairs of the list", "far=0.01", "IMPERSONATE", "by group"];
     says(&one_line(&report::terminal::render(&found)), &said);
@@ -306,7 +312,7 @@ fn error_rates_of_few_pairs_have_a_width() {
         let found = found.unwrap();
         assert!((found.0 - low).abs() < 1e-3 && (found.1 - high).abs() < 1e-3, "{found:?}");
     };
-    let by_rate = clean(Acceptance::Far(0.1), 4.9, &pairs);
+    let by_rate = clean(Acceptance::Far(0.2), 4.9, &pairs);
     assert_eq!((by_rate.tar, by_rate.eer, by_rate.far_interval), (100.0, 0.0, None));
     close(by_rate.tar_interval, 79.6117, 100.0);
     close(by_rate.eer_interval, 0.0, 20.3883);
@@ -371,12 +377,17 @@ fn pairs_that_share_identities_count_less() {
         ((value - factor * (value - low)).max(0.0), value + factor * (high - value))
     };
     near(by_rate.threshold, 14.0, 1e-9, "threshold");
-    close(by_rate.threshold_interval, widened(by_rate.threshold, 5.18129, |a| a.threshold));
+    close(by_rate.threshold_interval, (2.0, 41.0));
     near(by_rate.tar, 88.888889, 1e-5, "TAR");
     let (low, _) = widened(by_rate.tar, 3.93796, |a| 100.0 * a.tar);
     close(by_rate.tar_interval, (low, 100.0));
     near(by_rate.eer, 5.132275, 1e-5, "EER");
     close(by_rate.eer_interval, widened(by_rate.eer, 3.93796, |a| 100.0 * a.eer));
+    // At most one impostor pair is accepted, and at the lower end of this rate none.
+    let rare = clean(Acceptance::Far(0.002), distances.threshold(0.002));
+    near(rare.threshold, 1.0, 1e-9, "threshold");
+    close(rare.threshold_interval, (0.0, 2.0));
+    assert_eq!(rare.tar_interval.unwrap().0, 0.0);
     // No impostor pair is accepted: of the pairs of 15 people, seven are disjoint. Expected:
     // `scipy.stats.binomtest(0, 7).proportion_ci(method="wilson")`.
     let none = clean(Acceptance::Euclidean(1e-9), -1.0);
@@ -436,55 +447,6 @@ fn parts_make_the_whole() {
     assert!(verification(&whole).attacked.len() == 4 && !verification(&whole).groups.is_empty());
 }
 
-/// Other balls, searches and the doctor's checks work with these attacks too.
-#[test]
-fn other_bounds_searches_and_the_doctor_apply() {
-    let folder = stage();
-    let text = "form: corrected\nnorm: l2\neps: 3.0\nschedule: adaptive\nsteps: 10\nrestarts: 1\nthreshold: far=0.01\n\
-                attacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n";
-    let suite = folder.file("l2.yaml", text);
-    let found = run(&folder, &suite, "--max-queries 3 --strong-sample off").unwrap();
-    // An image without a genuine pair has no duplicate.
-    assert_eq!(found.outcomes.len() + found.skipped.len(), 12);
-    assert!(found.outcomes.len() >= 9);
-    assert!(found.outcomes.iter().all(|o| o.size.unwrap() <= 3.0001));
-    for o in &found.outcomes {
-        let [before, after] = [&o.before, &o.after].map(|m| m.distance.unwrap());
-        assert_eq!(after > before, ["DODGE", "EVADE"].contains(&o.attack.as_str()), "{}", o.attack);
-    }
-    let fixed =
-        format!("doctor {:?} --channels grey --data pairs.csv --suite {suite:?}", bundled("plain.onnx"));
-    let only = "--only unbounded --only noise --only eight-bit";
-    let line = format!("{fixed} --max-queries 2 {only} -q -o findings.json");
-    let checked = crate::common::run(&folder, words(&line));
-    let findings = folder.json("findings.json")["findings"].to_string();
-    // With arbitrary images all four succeed.
-    says(&findings, &["unbounded\",\"found\":\"yes, with ε"]);
-    assert_eq!(checked.code, Some(0), "{}{}", checked.out, checked.err);
-}
-
-/// Queries of any gallery: evasion and collision at a threshold, by the strong search.
-#[test]
-fn duplicates_are_evaded_and_others_collide() {
-    let folder = Temp::new();
-    let data = folder.join("images");
-    Dataset::generated(0, 12, 5).export(&data, &Preparation::new(1, 28, 28)).unwrap();
-    let found = audited(&data, "--suite threshold --max-queries 4 --strong-sample off").unwrap();
-    let clean = verification(&found);
-    // Every pair of 12 classes of 5, once.
-    assert_eq!((clean.genuine, clean.impostor, clean.listed), (60 * 4 / 2, 60 * 55 / 2, false));
-    assert!(clean.far <= 0.1 && clean.attacked.is_empty() && clean.groups.is_empty());
-    assert_eq!(found.outcomes.len(), 8);
-    for o in &found.outcomes {
-        let [before, after] = [&o.before, &o.after].map(|m| m.distance.unwrap());
-        let won = if o.attack == "EVADE" { after > clean.threshold } else { after <= clean.threshold };
-        let closer = if o.attack == "EVADE" { after > before } else { after < before };
-        assert!(won || closer, "{}: {before} to {after}", o.attack);
-    }
-    let row = |name: &str| found.attacks.iter().find(|a| a.code == name).unwrap();
-    assert!(row("EVADE").after > row("EVADE").before && row("COLLIDE").after > row("COLLIDE").before);
-}
-
 #[test]
 fn what_cannot_be_decided_is_refused() {
     let folder = Transcript::new(stage());
@@ -516,49 +478,4 @@ fn what_cannot_be_decided_is_refused() {
     let wrong = crate::common::run(&folder, words("model.onnx --suite faces --threshold 0.3")).ended(2);
     folder.note(&wrong.err);
     insta::assert_snapshot!(folder.told());
-}
-
-/// c = 1 − d²/2 of unit vectors: a cosine of 0.5 is an angle of 60°, and a distance of 1.
-#[test]
-fn cosines_and_distances_say_the_same() {
-    let distance =
-        |text: &str, metric| text.parse::<Acceptance>().unwrap().distance(metric).unwrap().unwrap();
-    assert_eq!(distance("cosine=0.5", Metric::Cosine), 0.5);
-    near(distance("cosine=0.5", Metric::NormalizedEuclidean), 1.0, 1e-12, "cosine=0.5");
-    near(distance("euclidean=1", Metric::Cosine), 0.5, 1e-12, "euclidean=1");
-    assert_eq!(distance("euclidean=3", Metric::Euclidean), 3.0);
-    assert_eq!(distance("euclidean=2", Metric::Cosine), 2.0);
-    for metric in [Metric::Cosine, Metric::NormalizedEuclidean] {
-        let far = "euclidean=2.001".parse::<Acceptance>().unwrap().distance(metric).unwrap_err();
-        says(&far.message, &[metric.name(), "at most 2 apart"]);
-    }
-    assert_eq!("far=0.01".parse::<Acceptance>().unwrap().distance(Metric::Euclidean).unwrap(), None);
-}
-
-/// The two cards for faces, by the arithmetic of the app that ships the model of
-/// docs/tutorials/mobilefacenet.md: (p − 127.5)/128 of pixels p in 0..=255 (normalizeImage of its MyUtil.kt),
-/// in the card's order of channels.
-#[test]
-fn cards_for_faces_prepare_pixels_as_recognisers_want_them() {
-    let pixels = [0u8, 51, 255]; // Red, green and blue of every pixel.
-    let plane = 112 * 112;
-    let image: Vec<f32> = pixels.iter().flat_map(|p| vec![f32::from(*p) / 255.0; plane]).collect();
-    for (name, order) in [("face-rgb", [0, 1, 2]), ("face-bgr", [2, 1, 0])] {
-        let (_, text) = CARDS.iter().find(|(known, _)| *known == name).unwrap();
-        let card: Card = audit::yaml::read(name, text).unwrap();
-        assert_eq!(card.metric, Some(Metric::Cosine));
-        let input = Input::new("data", DType::F32, &[1, 3, 112, 112]);
-        let found = card::preprocessing(&input, &card).unwrap();
-        assert_eq!((found.height, found.width, found.assumed), (112, 112, false));
-        let prepared = found.apply(&image);
-        for (place, channel) in order.into_iter().enumerate() {
-            let expected = (f64::from(pixels[channel]) - 127.5) / 128.0;
-            let all = &prepared[place * plane..(place + 1) * plane];
-            assert!(
-                all.iter().all(|v| (f64::from(*v) - expected).abs() < 1e-6),
-                "{}, expected {expected}",
-                all[0]
-            );
-        }
-    }
 }

@@ -187,7 +187,7 @@ fn run(
     let y_shapes: Vec<Vec<i64>> = graph.outputs.iter().map(shape).collect();
     let cotangents = choose(&y_shapes);
     let mut feed: Vec<(&str, Input)> =
-        from_forward.iter().copied().zip(held.iter().map(Input::Held)).collect();
+        from_forward.iter().copied().zip(held.iter().map(Input::Runtime)).collect();
     feed.extend(g.residuals.iter().filter_map(|n| Some((n.as_str(), host(n)?))));
     feed.extend(
         g.cotangents.iter().enumerate().map(|(i, n)| (n.as_str(), Input::Host(&y_shapes[i], &cotangents[i]))),
@@ -267,7 +267,7 @@ fn gradient(
     let residuals = g.residuals.iter().map(String::as_str).filter(|r| !["x", "y"].contains(r));
     let handed: Vec<&str> = std::iter::once("y").chain(residuals).collect();
     let held = forward.run(&[("x", Input::Host(shape, x))], &handed).unwrap();
-    let mut feed: Vec<(&str, Input)> = handed.iter().copied().zip(held.iter().map(Input::Held)).collect();
+    let mut feed: Vec<(&str, Input)> = handed.iter().copied().zip(held.iter().map(Input::Runtime)).collect();
     feed.push(("x", Input::Host(shape, x)));
     feed.push((&g.cotangents[0], Input::Host(shape, cotangent)));
     feed.retain(|(name, _)| g.backward.inputs.iter().any(|i| i.name == *name));
@@ -315,8 +315,8 @@ fn pieces_of_a_value_are_joined() {
     assert_eq!(gradient, [row(&x[..5], &ct[..5]), row(&x[5..], &ct[5..])].concat());
 }
 
-/// Values x² written one after the other: what is written over has no gradient. The expected numbers are those
-/// of PyTorch, for a list of scalars of which each assignment replaces one.
+/// Values x² written one after the other: what is written over has no gradient. The expected numbers are
+/// those of PyTorch, for a list of scalars of which each assignment replaces one.
 #[test]
 fn what_a_scatter_writes_over_has_no_gradient() {
     common::load_runtime();

@@ -113,8 +113,8 @@ fn roi_align(r: &mut Rng) -> Case {
         .constant("b", Tensor::i64(&[count], &images))
 }
 
-/// At and beyond the centres of the outer pixels. The expected values are those of PyTorch 2.11: `grid_sample`
-/// of the image arange(16)^1.5 at these positions, with the cotangent 1 to 7.
+/// At and beyond the centres of the outer pixels. The expected values are those of PyTorch 2.11:
+/// `grid_sample` of the image arange(16)^1.5 at these positions, with the cotangent 1 to 7.
 #[test]
 fn positions_at_the_border_have_the_gradient_that_pytorch_gives_them() {
     common::load_runtime();

@@ -1,10 +1,14 @@
 //! Softened backward passes: each rule against finite differences of the documented neighbour, written here
 //! as a function in double precision.
 
+mod chosen;
+mod passes;
+
 use crate::case::*;
 use crate::{common, passed};
-use audit::model::runtime;
-use onnx_grad::{Differentiated, Pass, Processor, Unsupported, differentiate, operators};
+use onnx_grad::{Pass, operators};
+
+const PASSES: [Pass; 4] = [Pass::Exact, Pass::ThroughFlat, Pass::Softened, Pass::StraightThrough];
 
 /// The values of LEAN, SIGMOID_UNTIL, TANH_UNTIL, LINE_UNTIL, SPREAD and HARD_SPREAD in `rules/soften.rs`.
 const LEAN: f64 = 0.01;
@@ -17,6 +21,11 @@ const HARD_SPREAD: f64 = 8.0;
 /// Points on both sides of every kink, some far out, and none within 0.01 of one.
 const POINTS: [f32; 14] =
     [-1e6, -300.0, -7.1, -3.3, -1.5, -0.73, -0.06, 0.02, 0.31, 0.85, 1.72, 5.2, 40.0, 1e6];
+
+/// A type as the attribute `to` of Cast.
+fn to(dtype: DType) -> i64 {
+    i64::from(dtype.code())
+}
 
 /// Inputs to outputs, all flat.
 type Function = Box<dyn Fn(&[Vec<f64>]) -> Vec<f64>>;
@@ -108,7 +117,7 @@ fn of_pairs(f: impl Fn(f64, f64) -> f64 + 'static) -> Function {
 fn comparison(op: &'static str, sign: f64) -> Soft {
     let case = pairs(vec![
         Node::new(op, &["a", "b"], "on"),
-        Node::new("Cast", &["on"], "y").with("to", i64::from(DType::F32.code())),
+        Node::new("Cast", &["on"], "y").with("to", to(DType::F32)),
     ]);
     Soft {
         op,
@@ -127,7 +136,7 @@ fn logic(op: &'static str, f: fn(f64, f64) -> f64) -> Soft {
         Node::new("Less", &["b", "high"], "q"),
         Node::new(op, inputs, "on"),
         // Not has the shape of `a`; the sum has that of both.
-        Node::new("Cast", &["on"], "number").with("to", i64::from(DType::F32.code())),
+        Node::new("Cast", &["on"], "number").with("to", to(DType::F32)),
         Node::new("Mul", &["b", "zero"], "nothing"),
         Node::new("Add", &["number", "nothing"], "y"),
     ]);
@@ -256,7 +265,8 @@ fn clips() -> Vec<Soft> {
     ]
 }
 
-/// A wave that gets lower beyond half a wavelength. No point is far out, where differences take in many waves.
+/// A wave that gets lower beyond half a wavelength. No point is far out, where differences take in many
+/// waves.
 fn wave(op: &'static str, own: fn(f64) -> f64) -> Soft {
     let points = vec![-40.0, -7.1, -3.3, -1.5, -0.06, 0.0, 0.85, 3.0, 5.2, 12.5, 31.0];
     let case = Case::new(Node::new(op, &["x"], "y")).input("x", &[points.len() as i64], points);
@@ -380,9 +390,9 @@ fn where_() -> Soft {
 
 /// Numbers to integers, moved, rectified and back: the gradient is the same as if they stayed numbers.
 fn cast() -> Soft {
-    let mut case = Case::new(Node::new("Cast", &["kept"], "y").with("to", i64::from(DType::F32.code())));
+    let mut case = Case::new(Node::new("Cast", &["kept"], "y").with("to", to(DType::F32)));
     let before = [
-        Node::new("Cast", &["x"], "whole").with("to", i64::from(DType::I32.code())),
+        Node::new("Cast", &["x"], "whole").with("to", to(DType::I32)),
         Node::new("Reshape", &["whole", "shape"], "moved"),
         Node::new("Relu", &["moved"], "kept"),
     ];
@@ -471,542 +481,4 @@ fn every_softened_rule_has_a_neighbour_here() {
     let missing: Vec<&str> =
         operators::all().filter(|o| o.softened && !tested.contains(&o.name)).map(|o| o.name).collect();
     assert!(missing.is_empty(), "no neighbour in tests/rules/soften.rs for {missing:?}");
-}
-
-/// Nodes from x [3] to y, differentiated.
-fn of_nodes(nodes: &[Node], constants: &[(&str, Tensor)], pass: Pass) -> Result<Differentiated, Unsupported> {
-    let constants = constants.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
-    let mut graph = Graph::new(nodes.to_vec(), constants);
-    graph.inputs.push(Value::new("x", DType::F32, &[3]));
-    graph.outputs.push(Value::new("y", DType::F32, &[3]));
-    let types = runtime::infer(&graph).unwrap();
-    differentiate(&graph, &types, &["x"], pass, Processor::Cpu)
-}
-
-/// The gradient at x of Σ cᵢ·yᵢ.
-fn slope(nodes: &[Node], constants: &[(&str, Tensor)], pass: Pass, x: &[f32; 3], c: [f32; 3]) -> Vec<f32> {
-    let mut nodes = nodes.to_vec();
-    let mut case = Case::new(nodes.pop().unwrap());
-    case.graph.nodes = [nodes, std::mem::take(&mut case.graph.nodes)].concat();
-    case.graph.constants = constants.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
-    let case = case.input("x", &[3], x.to_vec());
-    passed(&case, pass, |_| vec![c.to_vec()]).unwrap().2.remove(0)
-}
-
-const PASSES: [Pass; 4] = [Pass::Exact, Pass::ThroughFlat, Pass::Softened, Pass::StraightThrough];
-
-fn number(value: f32) -> Tensor {
-    Tensor::f32(&[], &[value])
-}
-
-fn to(dtype: DType) -> i64 {
-    i64::from(dtype.code())
-}
-
-#[test]
-fn thresholds_have_a_gradient_in_softened_passes_alone() {
-    common::load_runtime();
-    let constants = [("half", number(0.5)), ("one", number(1.0)), ("zero", number(0.0))];
-    let on = Node::new("Greater", &["x", "half"], "on");
-    let cast = [on.clone(), Node::new("Cast", &["on"], "y").with("to", to(DType::F32))];
-    let chosen = [on, Node::new("Where", &["on", "one", "zero"], "y")];
-    for nodes in [&cast, &chosen] {
-        for pass in [Pass::Exact, Pass::ThroughFlat] {
-            assert!(of_nodes(nodes, &constants, pass).unwrap_err().disconnected, "{pass:?}");
-        }
-        let at = |pass| slope(nodes, &constants, pass, &[0.45, 0.9, -2.0], [1.0, 2.0, -1.0]);
-        // 1/(2·√(0.1·max(|x − 0.5|, 0.1))): 5 within 0.1, 2.5 at 0.4, 1 at 2.5.
-        let found = at(Pass::Softened);
-        for (found, expected) in found.iter().zip([5.0, 5.0, -1.0]) {
-            assert!((found - expected).abs() < 1e-4, "{found} where {expected} is expected");
-        }
-        assert_eq!(at(Pass::StraightThrough), [1.0, 2.0, -1.0]);
-        let g = of_nodes(nodes, &constants, Pass::Softened).unwrap();
-        let labels = [r#"Greater "on""#.to_string(), nodes[1].label()];
-        assert_eq!((g.softened.as_slice(), g.notes.len()), (&labels[..], 0));
-    }
-}
-
-#[test]
-fn rounding_passes_as_asked() {
-    common::load_runtime();
-    let nodes = [Node::new("Round", &["x"], "y")];
-    let at = |pass| slope(&nodes, &[], pass, &[0.2, 1.7, -3.0], [1.0, 2.0, -1.0]);
-    assert_eq!(PASSES.map(|pass| at(pass)[1]), [0.0, 2.0, 2.0, 2.0]);
-    let said = PASSES.map(|pass| {
-        let g = of_nodes(&nodes, &[], pass).unwrap();
-        (g.notes.first().map(|note| note.straight_through), g.softened.len())
-    });
-    assert_eq!(said, [(Some(false), 0), (Some(true), 0), (None, 1), (None, 1)]);
-}
-
-/// x − (x mod 1/4) rounds down. Its exact gradient is 0, with no flat operator in it.
-#[test]
-fn a_value_minus_its_remainder_passes_like_rounding() {
-    common::load_runtime();
-    let nodes =
-        [Node::new("Mod", &["x", "quarter"], "rest").with("fmod", 1), Node::new("Sub", &["x", "rest"], "y")];
-    let at = |pass| slope(&nodes, &[("quarter", number(0.25))], pass, &[0.2, 1.7, -3.1], [1.0, 2.0, -1.0]);
-    assert_eq!(PASSES.map(|pass| at(pass)[1]), [0.0, 0.0, 2.0, 2.0]);
-}
-
-/// The numbers that ArgMin and ReduceMin choose from below: two images, of two parts with three values each.
-const SCORES: [f32; 12] = [0.3, 0.1, 0.14, 4.0, 9.0, 4.5, 1.0, 1.2, 1.05, 0.5, 0.4, 0.41];
-
-/// Nodes that read "scores", [2, 2, 3], and write "y", of 8 values.
-struct Chosen {
-    nodes: Vec<Node>,
-    constants: Vec<(&'static str, Tensor)>,
-}
-
-impl Chosen {
-    fn new(nodes: Vec<Node>, constants: &[(&'static str, Tensor)]) -> Chosen {
-        // Two rows of three for each part.
-        let rows = [1.0, 2.0, 3.0, 5.0, 7.0, 11.0, -2.0, 4.0, 0.5, -1.0, 6.0, -3.0];
-        let always = [
-            ("table", Tensor::f32(&[6, 2], &rows)),
-            ("parts", Tensor::f32(&[2, 3, 2], &rows)),
-            ("offset", Tensor::ints(&[0, 3])),
-            ("last", Tensor::ints(&[-1])),
-        ];
-        Chosen { nodes, constants: [&always[..], constants].concat() }
-    }
-
-    /// The nodes behind an Identity of x, as a case.
-    fn case(&self, scores: Vec<f32>) -> Case {
-        let mut nodes = self.nodes.clone();
-        let mut case = Case::new(nodes.pop().unwrap());
-        nodes.insert(0, Node::new("Identity", &["x"], "scores"));
-        case.graph.nodes.splice(0..0, nodes);
-        case.graph.constants = self.constants.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
-        case.graph.prune();
-        case.input("x", &[2, 2, 3], scores)
-    }
-
-    /// The case in softer operators.
-    fn written(&self, scores: Vec<f32>) -> Case {
-        let mut case = self.case(scores);
-        let mut types = runtime::infer(&case.graph).unwrap();
-        case.graph.write_in_softer_operators(&mut types);
-        let made = case.graph.nodes.iter().flat_map(|node| &node.outputs);
-        assert!(made.chain(case.graph.constants.keys()).all(|name| types.contains_key(name)));
-        case
-    }
-}
-
-/// The values of y.
-fn value(case: &Case) -> Vec<f32> {
-    let mut session = runtime::Session::new(&case.graph, common::CPU, runtime::Optimise::Off).unwrap();
-    let found = session.run(&[("x", runtime::Input::Host(&[2, 2, 3], &case.points[0]))], &["y"]).unwrap();
-    found[0].floats().unwrap().1.to_vec()
-}
-
-fn arg_min() -> Node {
-    Node::new("ArgMin", &["scores"], "at").with("axis", -1i64).with("keepdims", 0i64)
-}
-
-/// The rows of a product quantiser, in the forms in which PyTorch and its exporters write them.
-fn product_quantisers() -> Vec<(&'static str, Chosen)> {
-    let min = arg_min;
-    let add = Node::new("Add", &["at", "offset"], "row");
-    let pick = |at: &str| Node::new("Gather", &["table", at], "y");
-    let of_parts = |marks: &str| {
-        [Node::new("Unsqueeze", &[marks, "minus 2"], "each"), Node::new("MatMul", &["each", "parts"], "y")]
-    };
-    let minus_2 = ("minus 2", Tensor::ints(&[-2]));
-    let three = ("depth", Tensor::ints(&[3]));
-    let swapped = |v: &str, to: &str| Node::new("Transpose", &[v], to).with("perm", vec![0i64, 2, 1]);
-    let float = |v: &str, to: &str| Node::new("Cast", &[v], to).with("to", self::to(DType::F32));
-    let whole = ("marks", Tensor::ints(&[0, 1]));
-    let part = |shape: &[i64], of: &[i64]| ("part", Tensor::i64(shape, of));
-    let coordinates = || {
-        vec![
-            min(),
-            Node::new("Unsqueeze", &["at", "last"], "within"),
-            Node::new("Concat", &["part", "within"], "pair").with("axis", -1i64),
-            Node::new("GatherND", &["parts", "pair"], "y"),
-        ]
-    };
-    vec![
-        ("Gather", Chosen::new(vec![min(), add.clone(), pick("row")], &[])),
-        (
-            "Gather of a flat list of int32",
-            Chosen::new(
-                vec![
-                    min(),
-                    Node::new("Cast", &["at"], "short").with("to", to(DType::I32)),
-                    Node::new("Add", &["shorts", "short"], "row"),
-                    Node::new("Reshape", &["row", "last"], "list"),
-                    pick("list"),
-                ],
-                &[(
-                    "shorts",
-                    Tensor {
-                        dtype: DType::I32,
-                        shape: vec![1, 2],
-                        bytes: vec![0, 0, 0, 0, 3, 0, 0, 0].into(),
-                    },
-                )],
-            ),
-        ),
-        (
-            "Gather along the second axis",
-            Chosen::new(
-                vec![
-                    swapped("scores", "across"),
-                    Node::new("ArgMin", &["across"], "at").with("axis", 1i64),
-                    Node::new("Add", &["at", "offset"], "row"),
-                    pick("row"),
-                ],
-                &[],
-            ),
-        ),
-        (
-            "GatherND",
-            Chosen::new(
-                vec![
-                    min(),
-                    add,
-                    Node::new("Unsqueeze", &["row", "last"], "list"),
-                    Node::new("GatherND", &["table", "list"], "y"),
-                ],
-                &[],
-            ),
-        ),
-        ("GatherND of two coordinates", Chosen::new(coordinates(), &[part(&[2, 2, 1], &[0, 1, 0, 1])])),
-        (
-            "OneHot",
-            Chosen::new(
-                [
-                    vec![min(), Node::new("OneHot", &["at", "depth", "marks"], "m"), float("m", "numbers")],
-                    of_parts("numbers").to_vec(),
-                ]
-                .concat(),
-                &[minus_2.clone(), three.clone(), whole],
-            ),
-        ),
-        (
-            "OneHot along the second axis",
-            Chosen::new(
-                [
-                    vec![
-                        min(),
-                        Node::new("OneHot", &["at", "depth", "marks"], "across").with("axis", 1i64),
-                        swapped("across", "numbers"),
-                    ],
-                    of_parts("numbers").to_vec(),
-                ]
-                .concat(),
-                &[minus_2.clone(), three, ("marks", Tensor::f32(&[2], &[0.0, 1.0]))],
-            ),
-        ),
-        (
-            "ScatterElements",
-            Chosen::new(
-                [
-                    vec![
-                        min().with("keepdims", 1i64),
-                        Node::new("ScatterElements", &["zeros", "at", "ones"], "numbers").with("axis", -1i64),
-                    ],
-                    of_parts("numbers").to_vec(),
-                ]
-                .concat(),
-                &[
-                    minus_2.clone(),
-                    ("zeros", Tensor::f32(&[2, 2, 3], &[0.0; 12])),
-                    ("ones", Tensor::f32(&[2, 2, 1], &[1.0; 4])),
-                ],
-            ),
-        ),
-        (
-            "Equal with positions",
-            Chosen::new(
-                [
-                    vec![
-                        min(),
-                        Node::new("Unsqueeze", &["at", "last"], "column"),
-                        Node::new("Equal", &["column", "positions"], "m"),
-                        float("m", "numbers"),
-                    ],
-                    of_parts("numbers").to_vec(),
-                ]
-                .concat(),
-                &[minus_2.clone(), ("positions", Tensor::ints(&[0, 1, 2]))],
-            ),
-        ),
-        (
-            "Equal with the minimum",
-            Chosen::new(
-                [
-                    vec![
-                        Node::new("ReduceMin", &["scores", "last"], "least"),
-                        Node::new("Equal", &["least", "scores"], "m"),
-                        float("m", "numbers"),
-                    ],
-                    of_parts("numbers").to_vec(),
-                ]
-                .concat(),
-                std::slice::from_ref(&minus_2),
-            ),
-        ),
-        (
-            "Equal with the minimum, its axis put back",
-            Chosen::new(
-                [
-                    vec![
-                        Node::new("ReduceMin", &["scores", "last"], "flat").with("keepdims", 0i64),
-                        Node::new("Unsqueeze", &["flat", "last"], "least"),
-                        Node::new("Equal", &["scores", "least"], "m"),
-                        float("m", "numbers"),
-                    ],
-                    of_parts("numbers").to_vec(),
-                ]
-                .concat(),
-                &[minus_2],
-            ),
-        ),
-    ]
-}
-
-/// No pass has a slope for a position. Written in softer operators, every form has the same value, and the
-/// slope of PyTorch's autograd for softmax(−scores/τ) times the rows of the part, τ an eighth of the mean
-/// distance of the part's scores from their mean and constant.
-#[test]
-fn chosen_rows_have_a_softened_slope_as_products() {
-    common::load_runtime();
-    let cotangent = vec![1.0, -2.0, 0.5, 3.0, 2.0, 1.0, -1.0, 0.25];
-    let expected = [
-        -8.387569e-7f32,
-        -14.13016,
-        14.13016,
-        -7.319613,
-        2.242656e-7,
-        7.319613,
-        12.47041,
-        -8.186771e-7,
-        -12.47041,
-        -4.410442e-6,
-        -129.1696,
-        129.1696,
-    ];
-    for (form, chosen) in product_quantisers() {
-        let plain = chosen.case(SCORES.to_vec());
-        assert!(passed(&plain, Pass::Softened, |_| vec![cotangent.clone()]).is_err(), "{form}");
-        let written = chosen.written(SCORES.to_vec());
-        assert_eq!(value(&plain), [3.0, 5.0, -2.0, 4.0, 1.0, 2.0, 0.5, -1.0], "{form}");
-        assert_eq!(value(&written), value(&plain), "{form}");
-        let (_, _, gradients) = passed(&written, Pass::Softened, |_| vec![cotangent.clone()]).unwrap();
-        for (found, expected) in gradients[0].iter().zip(expected) {
-            let close = (found - expected).abs() <= 1e-3 * expected.abs() + 1e-4;
-            assert!(close, "{form}: {found} where {expected} is expected");
-        }
-    }
-}
-
-/// The first of equal values is chosen by ArgMin, and all of them by Equal.
-#[test]
-fn equal_values_are_chosen_as_before() {
-    common::load_runtime();
-    let ties = [0.0, -0.0, 1.0, 2.0, 2.0, 2.0, 3.0, 1.0, 1.0, f32::INFINITY, 4.0, 4.0];
-    for (form, chosen) in product_quantisers() {
-        assert_eq!(value(&chosen.written(ties.to_vec())), value(&chosen.case(ties.to_vec())), "{form}");
-    }
-}
-
-/// A product of one-hot vectors with all rows of all parts would be as many times larger as there are parts.
-#[test]
-fn a_table_of_parts_is_shared_and_not_copied() {
-    common::load_runtime();
-    for (form, chosen) in product_quantisers().into_iter().take(5) {
-        let tables: Vec<&Tensor> =
-            chosen.constants.iter().map(|(_, t)| t).filter(|t| t.dtype == DType::F32).collect();
-        let written = chosen.written(SCORES.to_vec()).graph;
-        let floats: Vec<&Tensor> = written.constants.values().filter(|t| t.dtype == DType::F32).collect();
-        let [table] = floats[..] else { panic!("{form}: {floats:?}") };
-        assert!(tables.iter().any(|t| t.bytes.as_ptr() == table.bytes.as_ptr()), "{form}");
-        assert_eq!(table.len(), 12, "{form}");
-        let product = written.nodes.iter().find(|node| node.op == "MatMul").unwrap();
-        let types = runtime::infer(&written).unwrap();
-        let one_hot = &types[&product.inputs[0]].1;
-        assert_eq!(one_hot.iter().product::<i64>(), 12, "{form}: {one_hot:?}");
-    }
-}
-
-/// A vector quantiser that stands alone, of a table with more rows than there are to choose from; a table of
-/// numbers; and Hardmax's name in results.
-#[test]
-fn one_chosen_row_has_a_softened_slope() {
-    common::load_runtime();
-    let of = |nodes: Vec<Node>, table: Tensor, out: &[i64]| {
-        let mut graph = Graph::new(nodes, [("table".to_string(), table)].into());
-        graph.inputs.push(Value::new("x", DType::F32, &[2, 3]));
-        graph.outputs.push(Value::new("y", DType::F32, out));
-        let mut types = runtime::infer(&graph).unwrap();
-        let passed = |graph: &Graph, types: &onnx_grad::Types| {
-            differentiate(graph, types, &["x"], Pass::Softened, Processor::Cpu)
-        };
-        assert!(passed(&graph, &types).unwrap_err().disconnected);
-        graph.write_in_softer_operators(&mut types);
-        assert_eq!(passed(&graph, &types).unwrap().softened, [r#"Hardmax "choice/y/1""#]);
-        let mut session = runtime::Session::new(&graph, common::CPU, runtime::Optimise::All).unwrap();
-        let x = [0.3f32, 0.1, 0.2, 4.0, 9.0, 1.0];
-        let y = session.run(&[("x", runtime::Input::Host(&[2, 3], &x))], &["y"]).unwrap();
-        y[0].floats().unwrap().1.to_vec()
-    };
-    let nodes = vec![
-        Node::new("ArgMin", &["x"], "at").with("axis", -1i64).with("keepdims", 0i64),
-        Node::new("Gather", &["table", "at"], "y"),
-    ];
-    let rows = [1.0, 2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0];
-    assert_eq!(of(nodes.clone(), Tensor::f32(&[3, 2], &rows[..6]), &[2, 2]), [3.0, 5.0, 7.0, 11.0]);
-    assert_eq!(of(nodes.clone(), Tensor::f32(&[4, 2], &rows), &[2, 2]), [3.0, 5.0, 7.0, 11.0]);
-    assert_eq!(of(nodes, Tensor::f32(&[3], &rows[..3]), &[2]), [2.0, 3.0]);
-}
-
-/// What only looks like such a choice stays as it is.
-#[test]
-fn other_positions_and_masks_are_not_written_anew() {
-    common::load_runtime();
-    let min = arg_min;
-    let pick = |at: &str| Node::new("Gather", &["table", at], "y");
-    let add = |a: &str, b: &str, to: &str| Node::new("Add", &[a, b], to);
-    let mark =
-        |nodes: Vec<Node>| [nodes, vec![Node::new("Cast", &["m"], "y").with("to", to(DType::F32))]].concat();
-    let one_hot = |inputs: &[&str]| mark(vec![min(), Node::new("OneHot", inputs, "m")]);
-    let column = || vec![min(), Node::new("Unsqueeze", &["at", "last"], "column")];
-    let equal = |a: &str, b: &str| Node::new("Equal", &[a, b], "m");
-    let ints = |name: &'static str, values: &[i64]| (name, Tensor::ints(values));
-    let least =
-        |axes: &str, keep: i64| Node::new("ReduceMin", &["scores", axes], "least").with("keepdims", keep);
-    let others = [
-        (
-            "the last of equal values",
-            vec![min().with("select_last_index", 1i64), add("at", "offset", "r"), pick("r")],
-        ),
-        (
-            "an offset that is computed",
-            vec![min(), Node::new("Identity", &["offset"], "own"), add("at", "own", "r"), pick("r")],
-        ),
-        ("two offsets", vec![min(), add("at", "offset", "r"), add("r", "zeros", "s"), pick("s")]),
-        ("parts in another order", vec![min(), add("at", "3 0", "r"), pick("r")]),
-        ("rows beyond the table", vec![min(), add("at", "1 4", "r"), pick("r")]),
-        ("rows from the end", vec![min(), add("at", "-6 -3", "r"), pick("r")]),
-        ("columns", vec![min(), pick("at").with("axis", 1i64)]),
-        ("a product of positions", vec![min(), Node::new("Mul", &["at", "offset"], "r"), pick("r")]),
-        ("another depth", one_hot(&["at", "4", "marks"])),
-        ("other values", one_hot(&["at", "3", "0 2"])),
-        (
-            "twos",
-            vec![
-                min().with("keepdims", 1i64),
-                Node::new("ScatterElements", &["nothing", "at", "twos"], "y").with("axis", -1i64),
-            ],
-        ),
-        ("positions from 1", mark([column(), vec![equal("column", "1 2 3")]].concat())),
-        ("a position alone", mark([column(), vec![equal("column", "1")]].concat())),
-        ("the minimum of all images", mark(vec![least("first", 0), equal("scores", "least")])),
-        (
-            "the minimum of other values",
-            mark(vec![Node::new("Neg", &["scores"], "other"), least("last", 1), equal("other", "least")]),
-        ),
-    ];
-    let constants = [
-        ints("zeros", &[0, 0]),
-        ints("3 0", &[3, 0]),
-        ints("1 4", &[1, 4]),
-        ints("-6 -3", &[-6, -3]),
-        ints("4", &[4]),
-        ints("3", &[3]),
-        ints("1", &[1]),
-        ints("marks", &[0, 1]),
-        ints("0 2", &[0, 2]),
-        ints("1 2 3", &[1, 2, 3]),
-        ints("first", &[0]),
-        ("nothing", Tensor::f32(&[2, 2, 3], &[0.0; 12])),
-        ("twos", Tensor::f32(&[2, 2, 1], &[2.0; 4])),
-    ];
-    for (what, nodes) in others {
-        let chosen = Chosen::new(nodes, &constants);
-        assert_eq!(
-            chosen.written(SCORES.to_vec()).graph.nodes,
-            chosen.case(SCORES.to_vec()).graph.nodes,
-            "{what}"
-        );
-    }
-}
-
-/// A note and no error: without softening, the gradient also bypasses these nodes.
-#[test]
-fn integers_that_are_not_numbers_end_the_way_and_nothing_else() {
-    common::load_runtime();
-    let whole = Node::new("Cast", &["x"], "at").with("to", to(DType::I64));
-    // Positions that depend on the image: 1, 0, 1.
-    let picked = [whole.clone(), Node::new("Gather", &["x", "at"], "y")];
-    // An integer product.
-    let product = [
-        whole,
-        Node::new("Mul", &["at", "at"], "square"),
-        Node::new("Cast", &["square"], "number").with("to", to(DType::F32)),
-        Node::new("Add", &["x", "number"], "y"),
-    ];
-    for pass in PASSES {
-        assert_eq!(slope(&picked, &[], pass, &[1.2, 0.3, 1.9], [1.0, 2.0, 4.0]), [2.0, 5.0, 0.0], "{pass:?}");
-        assert_eq!(
-            slope(&product, &[], pass, &[1.2, 0.3, 1.9], [1.0, 2.0, 4.0]),
-            [1.0, 2.0, 4.0],
-            "{pass:?}"
-        );
-    }
-    let notes = of_nodes(&product, &[], Pass::Softened).unwrap().notes;
-    assert!(notes.len() == 1 && notes[0].node == r#"Mul "square""#, "{notes:?}");
-}
-
-#[test]
-fn a_graph_without_such_operators_has_one_backward_graph() {
-    common::load_runtime();
-    let byte = Tensor { dtype: DType::U8, shape: vec![], bytes: vec![128].into() };
-    let constants = [("s", number(0.1)), ("z", byte)];
-    // Quantisation always passes straight through. No other operator here saturates, and the Clip has no
-    // bounds.
-    let nodes = [
-        Node::new("QuantizeLinear", &["x", "s", "z"], "q"),
-        Node::new("DequantizeLinear", &["q", "s", "z"], "d"),
-        Node::new("Exp", &["d"], "e"),
-        Node::new("Clip", &["e"], "c"),
-        Node::new("Cast", &["c"], "y").with("to", to(DType::F32)),
-    ];
-    let of = |pass| of_nodes(&nodes, &constants, pass).unwrap();
-    let exact = of(Pass::Exact);
-    for pass in PASSES {
-        let g = of(pass);
-        assert!(g.softened.is_empty(), "{pass:?}: {:?}", g.softened);
-        assert_eq!((&g.backward, &g.forward, &g.notes), (&exact.backward, &exact.forward, &exact.notes));
-    }
-}
-
-/// The other passes take all shapes and attributes that the exact rules take.
-#[test]
-#[ignore = "slow"]
-fn every_sample_case_has_all_passes() {
-    common::load_runtime();
-    let mut wrong = Vec::new();
-    for (op, sample) in crate::samples() {
-        for seed in 0..15 {
-            let case = sample(&mut Rng::new(seed * 1000 + op.len() as u64));
-            let found = PASSES.map(|pass| {
-                let choose =
-                    |shapes: &[Vec<i64>]| shapes.iter().map(|s| normal(&mut Rng::new(seed), s)).collect();
-                passed(&case, pass, choose).map(|(_, _, gradients)| gradients)
-            });
-            let shapes = |g: &[Vec<f32>]| g.iter().map(Vec::len).collect::<Vec<_>>();
-            let Ok(exact) = &found[0] else { panic!("{op} #{seed}: {found:?}") };
-            for (pass, found) in PASSES.iter().zip(&found) {
-                match found {
-                    Ok(g) if shapes(g) == shapes(exact) && g.iter().flatten().all(|v| v.is_finite()) => {}
-                    other => wrong.push(format!("{op} #{seed}, {pass:?}: {other:?}")),
-                }
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

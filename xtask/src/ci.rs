@@ -69,11 +69,12 @@ pub fn ci() -> Result {
     Ok(())
 }
 
-/// The trainer's own: clippy and tests, and what onnx.checker says of the files that it writes.
+/// The trainer's own: clippy, tests and docs, and what onnx.checker says of the files that it writes.
 fn trainer() -> Result {
     libtorch::setup()?;
     let package = ["--locked", "-p", "audit-train"];
     run(cargo(&["clippy", "--all-targets"]).args(package).args(["--", "-D", "warnings"]))?;
+    run(cargo(&["doc", "--no-deps"]).args(package).env("RUSTDOCFLAGS", "-D warnings"))?;
     testing::all(&["-p", "audit-train"])?;
     train::check_exports()
 }

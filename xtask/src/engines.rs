@@ -16,7 +16,6 @@ use std::{
 
 pub const ARGUMENTS: &str = "[parallel] [ray] [slurm] [kubernetes]";
 
-/// An engine.
 struct Engine {
     name: &'static str,
     /// Installs it, where it isn't there yet.
@@ -257,7 +256,6 @@ fn parallel(stage: &Stage) -> Result<Box<dyn Running>> {
     started(command)
 }
 
-/// The Python that has Ray.
 fn ray_python() -> Result<PathBuf> {
     package::environment(&target()?.join("ray"))
 }

@@ -47,7 +47,7 @@ const TASKS: [Task; 14] = [
     Task {
         name: "ci",
         arguments: "",
-        about: "everything that CI runs, in its order, except cargo deny",
+        about: "everything that CI runs, in its order, except cargo deny, actionlint and zizmor",
         run: |arguments| alone(arguments, ci::ci),
     },
     Task {

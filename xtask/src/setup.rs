@@ -252,8 +252,8 @@ impl Draft {
         let draft = folder.with_extension(format!("{}.tmp", process::id()));
         file("make", &draft, fs::create_dir_all(&draft))?;
         let lock = file("write in", &draft, File::create(draft.join(LOCK)))?;
-        // Without a lock the draft isn't told from one that was abandoned, and where files have no locks, none
-        // is removed.
+        // Without a lock the draft isn't told from one that was abandoned, and where files have no locks,
+        // none is removed.
         let _ = lock.try_lock();
         Ok(Draft(draft, lock))
     }

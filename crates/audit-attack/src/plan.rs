@@ -243,8 +243,8 @@ impl Plan {
         }
     }
 
-    /// Forward passes of the first members of the strong search on one query, which are enough for most models
-    /// without a defence.
+    /// Forward passes of the first members of the strong search on one query, which are enough for most
+    /// models without a defence.
     pub fn first_passes(&self, objective: &Objective, room: Room) -> usize {
         let first = objective.members.get(..1).unwrap_or_default();
         members::passes(first, self.strong(objective).unwrap_or(1), 1, room)

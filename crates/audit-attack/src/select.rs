@@ -10,6 +10,10 @@ use audit_report::record::{Form, Protocol, Skipped, TrialList, TrialRow};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
+/// What to do if a trial names an image that the data lack.
+const ELSEWHERE: &str = "Are these trials of another data set? Give the --data of their audit, and its \
+                         --targets if it had any";
+
 /// The result of [`select`].
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
@@ -29,9 +33,7 @@ impl Selection {
             let objective = Objective::find(&was.attack)?;
             let query = gallery.find(&was.query).ok_or_else(|| {
                 let Skipped { attack, query, .. } = &was;
-                Error::usage(format!(
-                    "{attack}, skipped: no image is called `{query}`. Are these trials of another data set?"
-                ))
+                Error::usage(format!("{attack}, skipped: no image is called `{query}`. {ELSEWHERE}"))
             })?;
             if objective.drawn != Drawn::No {
                 self.skipped.push(was);
@@ -107,7 +109,7 @@ pub fn read_trials(name: &str, json: &str, context: &AttackContext) -> Result<Tr
         let find = |row: usize, id: &str| {
             gallery.find(id).ok_or_else(|| {
                 Error::usage(format!(
-                    "{name}: {}, row {row}: no image is called `{id}`. Are these trials of another data set?",
+                    "{name}: {}, row {row}: no image is called `{id}`. {ELSEWHERE}",
                     objective.code
                 ))
             })

@@ -83,8 +83,14 @@ pub fn cache_folder() -> Option<PathBuf> {
 }
 
 /// The folder of a file.
-fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The whole path of a file that need not exist; links to its folder are followed.
+pub fn whole_path(path: &Path) -> PathBuf {
+    let folder = folder_of(path);
+    folder.canonicalize().unwrap_or_else(|_| folder.into()).join(path.file_name().unwrap_or_default())
 }
 
 /// An empty file beside `path`, which becomes it by [`NamedTempFile::persist`] and is removed when it is

@@ -74,7 +74,7 @@ impl DrawnEmbedding {
     }
 
     /// In words, with the value to audit instead.
-    pub fn found(&self) -> String {
+    pub fn in_words(&self) -> String {
         let DrawnEmbedding { output, node, .. } = self;
         let how = match self.dropout {
             true => format!(
@@ -92,7 +92,7 @@ impl DrawnEmbedding {
 
     /// The refusal (exit code 12) of the model at `path`.
     pub fn error(&self, path: &Path) -> Error {
-        Error::untrusted(format!("{}: {}. {}", path.display(), self.found(), reason::RANDOMISED.advice))
+        Error::untrusted(format!("{}: {}. {}", path.display(), self.in_words(), reason::RANDOMISED.advice))
             .lacking(self.instead.iter().map(|value| remedy::row("--output", value)))
     }
 }

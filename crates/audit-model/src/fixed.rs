@@ -1,7 +1,7 @@
 //! A model's graph for images of one size, in batches of one length.
 
 use super::card::{Card, Preprocessing, prepend, preprocessing};
-use super::look::Seen;
+use super::kind::Seen;
 use super::prepared::{ModelSource, PrepareMode, declared, fix_input, forget_shapes};
 use super::workers::{Workers, workers_of};
 use super::{IMAGE, output, remedy, shaped};

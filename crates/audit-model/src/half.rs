@@ -6,7 +6,7 @@
 //! by a power of two, so that small gradients do not underflow; this changes no sign. The power is chosen
 //! once on real images ([`Model::calibrate`]). An overflow is an error and never becomes a gradient of zero.
 
-use super::exact::Exact;
+use super::gradient::Exact;
 use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session, exposed};
 use super::{Cotangent, EMBEDDING, Info, Model, Sessions, SignedSteps, Workers, append_update};
 use audit_base::random::Random;

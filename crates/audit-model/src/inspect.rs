@@ -3,8 +3,8 @@
 
 use super::card::Card;
 use super::identity::ModelIdentity;
-pub use super::look::Look;
-use super::look::Seen;
+pub use super::kind::ModelKind;
+use super::kind::Seen;
 use super::mixing::{self, Mixing};
 use super::prepared::{Loaded, ModelSource, PrepareMode, Prepared, declared};
 use super::remedy::{self, Flags};
@@ -35,7 +35,7 @@ pub struct Inspection {
     /// The narrowest float type that the file computes in.
     pub precision: DType,
     /// What it looks like.
-    pub look: Look,
+    pub look: ModelKind,
     /// Flags that read the value before its last layer, if it looks like a classifier.
     pub before: Option<Flags>,
     /// The model as an audit would take it, or why it would not.
@@ -62,29 +62,23 @@ pub struct Taken {
     pub compared: bool,
 }
 
-/// Who is told of an inspection on its way.
-pub trait Follow {
-    /// One of [`STAGES`] begins.
-    fn stage(&self, stage: usize);
-    /// Facts so far, of the file alone or of the model.
-    fn known(&self, so_far: Inspection);
-}
-
 /// Looks into a file. Errors: it can't be read (exit code 2), or is no ONNX model (exit code 3). What an
-/// audit would refuse is part of the result. `follow` is told what is known before steps that may take long.
+/// audit would refuse is part of the result. `stage` is told which of [`STAGES`] begins, and `known` the facts
+/// so far, of the file alone or of the model, before steps that may take long.
 pub fn inspect(
     path: &Path,
     card: &Card,
     options: Options,
     batch: Option<usize>,
-    follow: &dyn Follow,
+    stage: &dyn Fn(usize),
+    known: &dyn Fn(Inspection),
 ) -> Result<Inspection> {
-    follow.stage(0);
+    stage(0);
     let file = Loaded::read(path)?;
     let identity = file.identity.clone();
     // Weights are shared by the copies of a graph.
     let graph = file.graph.clone();
-    let inspection = |look: Look, taken: Result<Taken>| Inspection {
+    let inspection = |look: ModelKind, taken: Result<Taken>| Inspection {
         identity: identity.clone(),
         inputs: declared(&graph.inputs),
         outputs: declared(&graph.outputs),
@@ -93,11 +87,11 @@ pub fn inspect(
         before: None,
         taken,
     };
-    let unseen = |seen: &Seen| Look::of(&graph, seen, card.output.as_deref(), None);
+    let unseen = |seen: &Seen| ModelKind::of(&graph, seen, card.output.as_deref(), None);
     let unknown = Error::model(format!("{}: the graph is not prepared yet", path.display()));
-    follow.known(inspection(unseen(&Seen::default()), Err(unknown)));
+    known(inspection(unseen(&Seen::default()), Err(unknown)));
     let mut seen = Seen::default();
-    let tell = |taken: &Taken| follow.known(inspection(taken.info.look.clone(), Ok(taken.clone())));
+    let tell = |taken: &Taken| known(inspection(taken.info.look.clone(), Ok(taken.clone())));
     let source = ModelSource {
         path,
         card,
@@ -105,7 +99,7 @@ pub fn inspect(
         batch,
         mode: PrepareMode { unrun: true, ..PrepareMode::default() },
     };
-    let taken = take(file.clone(), source, &mut seen, follow, &tell);
+    let taken = take(file.clone(), source, &mut seen, stage, &tell);
     Ok(match taken {
         Ok(taken) => {
             let look = taken.info.look.clone();
@@ -121,10 +115,10 @@ fn take(
     file: Loaded,
     source: ModelSource,
     seen: &mut Seen,
-    follow: &dyn Follow,
+    stage: &dyn Fn(usize),
     tell: &dyn Fn(&Taken),
 ) -> Result<Taken> {
-    follow.stage(1);
+    stage(1);
     let ModelSource { path, options, .. } = source;
     let prepared = Prepared::of(file, source, seen)?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -147,7 +141,7 @@ fn take(
     // Whatever is refused already needs no comparison.
     let untimed = Taken { info, notes, operators, compared: refused.is_some(), refused, embed_s: None };
     tell(&untimed);
-    follow.stage(2);
+    stage(2);
     let named = |e: Error| e.context(path.display());
     let mut session =
         Session::new(&prepared.graph, prepared.workers.options(options), Optimise::All).map_err(named)?;
@@ -157,7 +151,7 @@ fn take(
         return Ok(timed);
     }
     tell(&timed);
-    follow.stage(3);
+    stage(3);
     let mixing = mixing(&prepared, &mut session, options)?;
     let refused = mixing.map(|mixing| mixing.error(path, timed.info.fixed_batch));
     Ok(Taken { refused, compared: true, ..timed })

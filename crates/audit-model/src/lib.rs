@@ -1,30 +1,30 @@
 //! An ONNX model that embeds images and whose embedding can be differentiated.
 
-pub mod apart;
 pub mod card;
+pub mod difference;
 mod differentiable;
 mod drawn;
 pub mod estimate;
-mod exact;
 pub mod exported;
 mod fixed;
+pub mod grad_export;
+mod gradient;
 pub mod half;
 pub mod identity;
 pub mod inspect;
-pub mod joined;
-mod look;
+mod kind;
 pub mod memory;
 pub mod mixing;
 pub mod operators;
 pub mod output;
 mod prepared;
+pub mod reference;
 pub mod remedy;
 pub mod runtime;
 mod sessions;
-mod shaped;
 mod softened;
+mod specialise;
 mod together;
-pub mod untouched;
 mod worker;
 mod workers;
 
@@ -38,7 +38,7 @@ use drawn::DrawnEmbedding;
 use estimate::Estimator;
 use half::Half;
 use identity::ModelIdentity;
-use look::{Look, Seen};
+use kind::{ModelKind, Seen};
 use mixing::Mixing;
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 use onnx_grad::graph::DType;
@@ -46,12 +46,12 @@ use onnx_grad::{Note, Pass};
 pub use prepared::PrepareMode;
 use prepared::{Loaded, ModelSource, Prepared};
 use rayon::prelude::*;
+use reference::Untouched;
 use runtime::{Optimise, Options, Provider, Session};
 use sessions::{Sessions, append_update, left_to_cpu};
-pub use shaped::shaped;
+pub use specialise::shaped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use untouched::Untouched;
 use worker::{Gradient, Worker};
 use workers::Workers;
 
@@ -101,7 +101,7 @@ pub struct Info {
     /// Length D of an embedding.
     pub dim: usize,
     /// What the file looks like.
-    pub look: Look,
+    pub look: ModelKind,
     /// The narrowest float type that the file computes in. This program computes in float32, except for
     /// [`half`] steps.
     pub precision: DType,
@@ -275,29 +275,33 @@ impl Model {
         if route == Route::Exact {
             return Some(self.workers());
         }
-        self.form(route);
-        let found = self.others.iter_mut().find(|(of, _)| *of == route);
-        found.and_then(|(_, model)| model.as_mut().ok()?.as_mut()).map(Softened::workers)
+        self.other(route)?.as_mut().ok()?.as_mut().map(Softened::workers)
     }
 
-    /// Loads the model with the gradients of a route, unless it is loaded already. Returns whether the model
-    /// has a backward pass of its own for this route ([`Model::workers_with`]).
-    pub fn form(&mut self, route: Route) -> bool {
-        // A straight-through pass that equals the softened one counts as the softened one, so that one is
-        // loaded first.
-        let order: &[Route] = match route {
-            Route::Exact => &[],
-            Route::StraightThrough => &[Route::Softened, Route::StraightThrough],
-            _ => &[route],
-        };
-        for &route in order {
+    /// The routes that attacks take which prefer the first of these to the others: up to one for which the
+    /// model has a backward pass of its own ([`Model::workers_with`]), each behind those that it is compared
+    /// with.
+    pub fn routes_taken(&mut self, preferred: impl IntoIterator<Item = Route>) -> Vec<Route> {
+        let mut taken = Vec::new();
+        for route in preferred {
+            taken.extend(route.compared());
+            if route == Route::Exact || matches!(self.other(route), Some(Ok(Some(_)))) {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// The model with the gradients of a route, which is loaded unless it is already, as are those that it is
+    /// compared with; `None` for the exact gradient.
+    fn other(&mut self, route: Route) -> Option<&mut std::result::Result<Option<Softened>, String>> {
+        for &route in route.compared() {
             if !self.others.iter().any(|(of, _)| *of == route) {
                 let opened = self.softened(route).map_err(|e| e.message);
                 self.others.push((route, opened));
             }
         }
-        let found = self.others.iter().find(|(of, _)| *of == route);
-        route == Route::Exact || found.is_some_and(|(_, model)| matches!(model, Ok(Some(_))))
+        self.others.iter_mut().find(|(of, _)| *of == route).map(|(_, model)| model)
     }
 
     /// [`Model::workers_with`] as a function, for the strong search.

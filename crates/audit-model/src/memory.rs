@@ -85,6 +85,28 @@ pub(super) fn settle(stated: Option<Bytes>) {
     });
 }
 
+/// Refuses another limit than the one that this process has settled on (exit code 2): ONNX Runtime has one
+/// arena for all sessions.
+pub(super) fn refuse_other(stated: Option<Bytes>) -> Result<(), Error> {
+    match stated.zip(LIMIT.get()).and_then(|(stated, settled)| differs(stated, *settled)) {
+        Some(why) => Err(Error::usage(why)),
+        None => Ok(()),
+    }
+}
+
+/// Why a stated limit can't be kept beside the settled one; `None` if they are equal.
+fn differs(stated: Bytes, settled: Option<Limit>) -> Option<String> {
+    let here = match settled {
+        Some(limit) if limit.bytes == stated.0 => return None,
+        Some(limit) => format!("with another limit: {limit}"),
+        None => "without a limit".into(),
+    };
+    Some(format!(
+        "a model may use {stated} (--memory), but this process has loaded ONNX Runtime {here}. State the same limit in every audit of a \
+         process, from the first one on"
+    ))
+}
+
 fn less_reserve(free: u64) -> u64 {
     free.saturating_sub((free / RESERVE).max(LEAST_RESERVE))
 }
@@ -130,6 +152,16 @@ mod tests {
         }
         let shown = |bytes| Bytes(bytes).to_string();
         assert_eq!([900, 5 << 20, 3 << 29].map(shown), ["900 bytes", "5 MiB", "1.5 GiB"]);
+    }
+
+    /// A process has one arena: the limit of a later audit would have no effect.
+    #[test]
+    fn another_limit_than_that_of_the_process_is_refused() {
+        let limit = |bytes| Some(Limit { bytes, stated: true });
+        assert_eq!(differs(Bytes(1 << 30), limit(1 << 30)), None);
+        let refused = differs(Bytes(2 << 30), limit(1 << 30)).unwrap();
+        assert!(refused.contains("2.0 GiB") && refused.contains("--memory allows 1.0 GiB"), "{refused}");
+        assert!(differs(Bytes(1 << 30), None).unwrap().contains("without a limit"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Images of a batch that change each other's embeddings.
 
-use super::apart::{SAME, difference};
+use super::difference::{SAME, difference};
 use super::remedy;
-use super::runtime::{self, Held, Input, Optimise, Options, Session};
-use super::{Info, untouched};
+use super::runtime::{self, Input, Optimise, Options, RuntimeTensor, Session};
+use super::{Info, reference};
 use audit_base::{Error, Result};
 use audit_report::record::reason;
 use ndarray::{Array2, s};
@@ -31,7 +31,7 @@ impl Mixing {
     }
 
     /// In words.
-    pub fn found(&self) -> String {
+    pub fn in_words(&self) -> String {
         let node = self.node.as_ref().map_or(String::new(), |node| format!(": {node} mixes them"));
         format!(
             "images of a batch change each other's embeddings, by {:.1e} of the largest value{node}",
@@ -45,7 +45,7 @@ impl Mixing {
         Error::untrusted(format!(
             "{}: {}. {out}. {}",
             path.display(),
-            self.found(),
+            self.in_words(),
             reason::BATCH_DEPENDENCE.advice
         ))
         .lacking(fixed.is_none().then(|| remedy::row("--batch", 1)))
@@ -119,7 +119,7 @@ pub(super) fn node(images: &[f32], info: &Info, input: &str, options: Options) -
 /// [`node`] in a batch of `n` of the images; the rest of the batch is grey.
 fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options) -> Result<Option<String>> {
     let p = &info.preprocessing;
-    let mut graph = untouched::file(info, input)?;
+    let mut graph = reference::file(info, input)?;
     super::prepared::fix_input(&mut graph, input, p, n);
     let nodes: Vec<(String, Vec<String>)> =
         graph.nodes.iter().map(|node| (node.label(), node.outputs.clone())).collect();
@@ -154,8 +154,9 @@ fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options)
 /// Whether a value mixes images of a batch of `n`: a number in it changes both with the first `half` of them
 /// and with others, or its part of the first changes with the others. `runs` are the value for some images,
 /// for another first half, and for others.
-fn mixes(runs: [&Held; 3], half: usize, n: usize) -> bool {
-    let [Some((shape, usual)), Some((_, by_first)), Some((_, by_second))] = runs.map(Held::numbers) else {
+fn mixes(runs: [&RuntimeTensor; 3], half: usize, n: usize) -> bool {
+    let [Some((shape, usual)), Some((_, by_first)), Some((_, by_second))] = runs.map(RuntimeTensor::numbers)
+    else {
         return false;
     };
     if [&by_first, &by_second].iter().any(|values| values.len() != usual.len()) {

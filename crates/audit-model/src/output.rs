@@ -2,7 +2,7 @@
 
 use super::EMBEDDING;
 use super::card::{Axes, Card, Pooling};
-use super::look::is_scores;
+use super::kind::is_scores;
 use super::remedy::{self, Flags};
 use audit_base::choice::Choice;
 use audit_base::visible::visible_name;

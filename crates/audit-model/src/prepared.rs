@@ -4,7 +4,7 @@ use super::card::{self, Card, Preprocessing, Unlike, image_like, unlike};
 use super::drawn::DrawnEmbedding;
 use super::fixed::Fixed;
 use super::identity::ModelIdentity;
-use super::look::{Look, Seen};
+use super::kind::{ModelKind, Seen};
 use super::runtime::{self, Options};
 use super::{Info, Workers, output, refused, remedy};
 use audit_base::{Error, Exit, Result, files};
@@ -78,7 +78,7 @@ impl Prepared {
     pub(super) fn of(file: Loaded, source: ModelSource, seen: &mut Seen) -> Result<Prepared> {
         Prepared::in_batch(file.clone(), source, seen).map_err(|refused| {
             let ModelSource { path, card, .. } = source;
-            let look = Look::of(&file.graph, seen, card.output.as_deref(), None);
+            let look = ModelKind::of(&file.graph, seen, card.output.as_deref(), None);
             // No flag makes boxes or masks an embedding of the image.
             if look.is_other() || refused.flags.is_empty() {
                 return look.explain(refused.lacking([]));
@@ -176,7 +176,7 @@ impl Prepared {
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
         let output_why = output::why(&outputs, card, &output);
         let drawn = DrawnEmbedding::of(&as_read, &types, &output, batch, card.pooling, preprocessing.layout);
-        let look = Look::of(&as_read, seen, Some(&output), Some(dim));
+        let look = ModelKind::of(&as_read, seen, Some(&output), Some(dim));
         let mut operators: Vec<String> = graph.nodes.iter().map(|n| n.op.clone()).collect();
         operators.sort();
         operators.dedup();

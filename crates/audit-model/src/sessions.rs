@@ -1,6 +1,6 @@
 //! The sessions of a gradient's two graphs.
 
-use super::exact::Exact;
+use super::gradient::Exact;
 use super::half::Half;
 use super::runtime::{self, Optimise, Options, Provider, Session};
 use super::worker::{Gradient, Worker};

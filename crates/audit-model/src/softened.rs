@@ -27,7 +27,7 @@ pub enum Route {
     /// The softened gradient of the widened model: operators that saturate on both sides are wider
     /// ([`Graph::wider`]) if images drive them far beyond the range in which they have a slope. Losses are
     /// those of the widened model too.
-    Surrogate,
+    Widened,
 }
 
 impl Route {
@@ -37,7 +37,18 @@ impl Route {
             Route::Exact => "exact",
             Route::Softened => "softened",
             Route::StraightThrough => "straight-through",
-            Route::Surrogate => "widened",
+            Route::Widened => "widened",
+        }
+    }
+
+    /// This route, behind those that it is compared with: a straight-through pass that equals the softened
+    /// one counts as the softened one. None for the exact gradient.
+    pub(super) fn compared(self) -> &'static [Route] {
+        match self {
+            Route::Exact => &[],
+            Route::Softened => &[Route::Softened],
+            Route::StraightThrough => &[Route::Softened, Route::StraightThrough],
+            Route::Widened => &[Route::Widened],
         }
     }
 
@@ -45,7 +56,7 @@ impl Route {
     fn pass(self) -> Pass {
         match self {
             Route::Exact => Pass::Exact,
-            Route::Softened | Route::Surrogate => Pass::Softened,
+            Route::Softened | Route::Widened => Pass::Softened,
             Route::StraightThrough => Pass::StraightThrough,
         }
     }
@@ -81,7 +92,7 @@ impl Model {
     ///
     /// Errors: those of [`Model::open`]; the file has changed since it was loaded (exit code 2).
     pub fn softened(&self, route: Route) -> Result<Option<Softened>> {
-        if self.graphs.estimated || route == Route::Exact || (route == Route::Surrogate && !self.saturates) {
+        if self.graphs.estimated || route == Route::Exact || (route == Route::Widened && !self.saturates) {
             return Ok(None);
         }
         let (path, each) = (&self.info.path, self.batch());
@@ -96,7 +107,7 @@ impl Model {
             )));
         }
         let named = |e: Error| e.context(format!("{}, {}", path.display(), route.in_words()));
-        if route == Route::Surrogate {
+        if route == Route::Widened {
             let far = prepared.far_beyond(self.options).map_err(named)?;
             if far.is_empty() {
                 return Ok(None);
@@ -124,7 +135,7 @@ impl Model {
         let sessions = Sessions::new(g, &info, workers, workers.options(self.options)).map_err(named)?;
         left_to_cpu(&sessions.both(), self.options).map_err(named)?;
         let measured = match route {
-            Route::Surrogate => &self.workers[0].forward,
+            Route::Widened => &self.workers[0].forward,
             _ => &sessions.forward,
         };
         let worker = |_| sessions.worker(measured, None, &info, each);
@@ -177,12 +188,9 @@ impl Prepared {
 /// share.
 fn fingerprint(graph: &Graph) -> [u8; 32] {
     const SHORT: usize = 256;
-    let mut hash = Sha256::new_with_prefix(format!("{:?}", graph.nodes));
-    for (name, tensor) in graph.constants.iter().filter(|(_, t)| t.bytes.len() <= SHORT) {
-        hash.update(name);
-        hash.update(&tensor.bytes);
-    }
-    hash.finalize().into()
+    let short = graph.constants.iter().filter(|(_, tensor)| tensor.bytes.len() <= SHORT);
+    let short = short.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+    Sha256::digest(Graph::new(graph.nodes.clone(), short).encode()).into()
 }
 
 impl Softened {

@@ -3,7 +3,7 @@
 
 use super::card::Preprocessing;
 use super::estimate::Estimator;
-use super::exact::{Exact, embedding_place};
+use super::gradient::{Exact, embedding_place};
 use super::half::Half;
 use super::runtime::{Binding, BoundTensor, Memory, Session};
 use super::{Cotangent, Differentiable, EMBEDDING, IMAGE, Info, Model, SignedSteps};
@@ -139,8 +139,8 @@ impl Differentiable for Worker {
                 let mut ct = Array2::zeros(e.dim());
                 cotangent(e.view(), ct.view_mut());
                 estimator.passes += 1;
-                // Half of ε: a reach is 2ε. Noise of 2ε is beyond the ball, where a hardened model's slope says
-                // little about the ball.
+                // Half of ε: a reach is 2ε. Noise of 2ε is beyond the ball, where a hardened model's slope
+                // says little about the ball.
                 let sigma: Vec<f32> = reach.iter().map(|&r| if r > 0.0 { r / 4.0 } else { SIGMA }).collect();
                 let found = estimator.gradient(&mut embed, images, *shape, ct.view(), &sigma)?;
                 gradient.copy_from_slice(&found);

@@ -10,7 +10,6 @@ pub(super) struct CatalogueEntry {
     pub id: &'static str,
     /// What a report has to do with it.
     pub about: &'static str,
-    /// Whether it concerns a report.
     concerns: fn(&Report) -> bool,
 }
 
@@ -38,7 +37,6 @@ const fn entry(
     CatalogueEntry { catalogue, id, about, concerns }
 }
 
-/// Every entry.
 const REFERENCES: [CatalogueEntry; 10] = [
     entry(ATLAS, "AML.T0043", "images are changed so that the model is mistaken", attacked),
     entry(ATLAS, "AML.T0043.000", "along the model's gradient", along_gradient),

@@ -74,7 +74,7 @@ fn property(name: &str, value: &str) -> Value {
 fn metrics(report: &Report) -> Vec<Value> {
     let known = Contradictions::of(report);
     let row = |quantity: &'static Quantity| {
-        let row = quantity.row(report);
+        let row = quantity.row(report).as_length();
         // A score that is withheld has no value here, and says why.
         let mut metric = match row.state {
             State::NotMeasured => return None,
@@ -83,10 +83,11 @@ fn metrics(report: &Report) -> Vec<Value> {
         };
         if let Some((low, high)) = row.interval {
             metric["confidenceInterval"] =
-                json!({ "lowerBound": quantity.show(low), "upperBound": quantity.show(high) });
+                json!({ "lowerBound": row.shown(low), "upperBound": row.shown(high) });
         }
         let mark = row.mark(&known).map(|mark| format!("; {}", mark.text())).unwrap_or_default();
-        let at = row.budget.map(|budget| format!("; ε {budget}")).unwrap_or_default();
+        let at = row.budget.map(|budget| format!("; ε {budget}"));
+        let at = at.or(row.norm.map(|norm| format!("; {norm}"))).unwrap_or_default();
         let why = row.why.map(|why| format!(": {why}")).unwrap_or_default();
         metric["slice"] = format!("{}{at}{mark}{why}", number_of_queries(row.queries)).into();
         Some(metric)

@@ -4,7 +4,7 @@
 use super::view::{bounded, smallest_words};
 use audit_report::facts;
 use audit_report::facts::term::terms_of;
-use audit_report::facts::{FACTS, Facts, Norm};
+use audit_report::facts::{FACTS, Facts};
 use audit_report::judge::quantity::{
     ARS, ARS_STRONG, ARS_TABLE, CLEAN_R1, EPS50, ERS, MEDIAN_EPS, Quantity, ROBUST,
 };
@@ -92,13 +92,19 @@ pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     clean(known).into_iter().chain(corrupted(known)).chain(scores).chain(robust).chain(sizes).collect()
 }
 
+/// Whether the number that a suite is about is among the first numbers. The result of other suites, such as
+/// those on pairs, is what their attacks change.
+pub(super) fn scored(first: &[Headline]) -> bool {
+    first.iter().any(|f| f.row.quantity != CLEAN_R1 && !f.row.quantity.is_robust())
+}
+
 /// Retrieval without an attack; `None` if the images have no classes.
 fn clean(known: &Contradictions) -> Option<Headline> {
     let report = known.report;
     let b = report.benign.as_ref()?;
     let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
     let meaning = format!(
-        "Retrieval without an attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
+        "Share of queries whose nearest image has their class, without an attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
         b.r2, b.map, b.map_at_r
     );
     Some(Headline::of(known, CLEAN_R1.row(report), CLEAN_R1.label, meaning, Vec::new()))
@@ -179,7 +185,7 @@ fn robust(known: &Contradictions) -> Headline {
 /// ε50; `None` if it was not measured.
 fn eps50(known: &Contradictions) -> Option<Headline> {
     let report = known.report;
-    let row = EPS50.row(report);
+    let row = EPS50.row(report).as_length();
     let remarks = match row.state {
         State::NotMeasured => return None,
         State::Withheld => row.why.clone().into_iter().collect(),
@@ -187,38 +193,37 @@ fn eps50(known: &Contradictions) -> Option<Headline> {
         State::Measured => Vec::new(),
     };
     let meaning = format!(
-        "ε50 bounds {}, in 255ths: within it half of the correct queries fail. An upper bound: a better attack may find smaller changes.",
-        bounded(report)
+        "ε50 bounds {}{}: within it half of the correct queries fail. An upper bound: a better attack may find smaller changes.",
+        bounded(report),
+        unit(&row)
     );
-    Some(Headline::of(known, row, &in_levels("ε50", report), meaning, remarks))
+    let label = format!("ε50{}", unit(&row));
+    Some(Headline::of(known, row, &label, meaning, remarks))
 }
 
-/// The name of a size of changes, with its unit.
-fn in_levels(name: &str, report: &Report) -> String {
-    // The ε of other norms is no number of grey levels, and is printed without the factor.
-    let norm = &report.suite.norm;
-    match Norm::find(norm).is_ok_and(|ball| ball.is_box) {
-        true => format!("{name}, in 255ths"),
-        false => format!("{name} × 255 ({norm})"),
-    }
+/// The unit of a size of changes, behind its name.
+fn unit(row: &Row) -> String {
+    row.norm.as_ref().map_or(", in 255ths".into(), |norm| format!(" ({norm})"))
 }
 
 /// The median of the smallest perturbations; `None` if the suite doesn't look for them.
 fn median_eps(known: &Contradictions) -> Option<Headline> {
     let report = known.report;
     let words = smallest_words(report.smallest.as_ref()?);
-    let row = MEDIAN_EPS.row(report);
+    let row = MEDIAN_EPS.row(report).as_length();
     let remarks = match row.state {
         State::NotMeasured => return None,
         State::Withheld => row.why.clone().into_iter().collect(),
         State::Measured => Vec::new(),
     };
     let meaning = format!(
-        "{} within this ε, which bounds {}, in 255ths. An upper bound: a better attack may find smaller changes.",
+        "{} within this ε, which bounds {}{}. An upper bound: a better attack may find smaller changes.",
         words.half,
-        bounded(report)
+        bounded(report),
+        unit(&row)
     );
-    Some(Headline::of(known, row, &in_levels("median ε", report), meaning, remarks))
+    let label = format!("median ε{}", unit(&row));
+    Some(Headline::of(known, row, &label, meaning, remarks))
 }
 
 /// What the members of the strong search did on one attack.

@@ -219,12 +219,8 @@ pub fn write_all(
 /// The path of `file` from the folder that `report` is in, so that both can be moved together; its whole path
 /// where it is not in that folder.
 fn seen_from(report: &Path, file: &Path) -> String {
-    let folder = |path: &Path| {
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        parent.canonicalize().unwrap_or_else(|_| parent.into())
-    };
-    let whole = folder(file).join(file.file_name().unwrap_or_default());
-    match whole.strip_prefix(folder(report)) {
+    let [report, whole] = [report, file].map(files::whole_path);
+    match whole.strip_prefix(files::folder_of(&report)) {
         // The same on every system, as a report may move to another.
         Ok(inside) => inside.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/"),
         Err(_) => whole.to_string_lossy().into_owned(),

@@ -120,7 +120,6 @@ fn verdict(gate: &Verdict) -> String {
     out
 }
 
-/// The table of the attacks.
 fn by_attack(report: &Report) -> String {
     let mut out = String::from("<details><summary>By attack</summary>\n\n");
     out += "| attack | measures | before | after | 95 % interval | resistance, % | of queries |\n|---|---|--:|--:|--:|--:|--:|\n";

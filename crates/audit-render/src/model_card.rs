@@ -11,7 +11,6 @@ use std::path::Path;
 
 /// The line above and below the metadata.
 const FENCE: &str = "---";
-/// The key of the block.
 const KEY: &str = "model-index";
 /// The name of the task, by which results of this program are known. Those of others are kept.
 const TASK: &str = "Image retrieval under attack";
@@ -134,7 +133,7 @@ fn result(report: &Report) -> Value {
     let metric = |f: &Headline| {
         let (row, of) = (&f.row, f.row.quantity);
         let value = row.value?;
-        let rounded = of.show(value).parse::<f64>().unwrap_or(value);
+        let rounded = row.shown(value).parse::<f64>().unwrap_or(value);
         let remark = f.mark().map(|mark| format!(", {mark}")).unwrap_or_default();
         let mut args = json!({ "queries": row.queries });
         if row.is_above() {
@@ -142,7 +141,7 @@ fn result(report: &Report) -> Value {
         }
         if let Some((low, high)) = row.interval {
             args["interval_95"] =
-                json!([of.show(low), of.show(high)].map(|v| v.parse::<f64>().unwrap_or(f64::NAN)));
+                json!([row.shown(low), row.shown(high)].map(|v| v.parse::<f64>().unwrap_or(f64::NAN)));
         }
         if of.attacked() {
             args["perturbation"] = bound_in_norm(&report.suite).into();

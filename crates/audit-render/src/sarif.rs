@@ -136,11 +136,12 @@ fn properties(report: &Report) -> Value {
         bag["caveat"] = caveat.into();
     }
     for f in headlines(report) {
+        let unit = |value| f.row.in_shown_unit(value);
         bag[f.row.quantity.name] = json!({
             "name": f.label,
-            "value": f.row.value,
+            "value": f.row.value.map(unit),
             "above": f.row.is_above(),
-            "interval": f.row.interval,
+            "interval": f.row.interval.map(|(low, high)| (unit(low), unit(high))),
             "queries": f.row.queries,
             "text": f.line()
         });

@@ -7,44 +7,46 @@ use audit_base::Result;
 use audit_gallery::columns::{self, Column};
 use audit_report::record::{Measures, Outcome, Report};
 
+/// A column and its name.
+type Named = (&'static str, Column<'static>);
+
 /// The trials as named columns: first those that were run, then those that could not be run. No column of
 /// text has gaps, and yes and no are 1 and 0, so that no program has to guess a type.
-fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
+fn table(report: &Report) -> Vec<Named> {
+    let mut all = trials(report);
+    all.extend(measures(report));
+    let group = |id: &String| Some(report.groups.get(id).cloned().unwrap_or_default());
+    all.push(("query_group", Column::Text(queries(report).map(group).collect())));
+    all
+}
+
+/// The values of the trials that were run, followed by `None` for the others.
+fn values<V>(report: &Report, of: impl Fn(&Outcome) -> Option<V>) -> Vec<Option<V>> {
+    report.outcomes.iter().map(of).chain(report.skipped.iter().map(|_| None)).collect()
+}
+
+fn whole_if(report: &Report, of: &dyn Fn(&Outcome) -> Option<usize>) -> Column<'static> {
+    Column::Whole(values(report, |o| i64::try_from(of(o)?).ok()))
+}
+
+fn queries(report: &Report) -> impl Iterator<Item = &String> {
+    report.outcomes.iter().map(|o| &o.query).chain(report.skipped.iter().map(|s| &s.query))
+}
+
+/// What each trial is: the model, the data, the attack, the query and its targets, and how the search went.
+fn trials(report: &Report) -> Vec<Named> {
     let (run, skipped) = (&report.outcomes, &report.skipped);
     let rows = run.len() + skipped.len();
     let names = |of_run: fn(&Outcome) -> &str, of_skipped: Vec<String>| {
         Column::Text(run.iter().map(|o| of_run(o).to_owned()).chain(of_skipped).map(Some).collect())
     };
-    /// The values of the trials that were run, followed by `None` for the others.
-    fn values<V>(report: &Report, of: impl Fn(&Outcome) -> Option<V>) -> Vec<Option<V>> {
-        report.outcomes.iter().map(of).chain(report.skipped.iter().map(|_| None)).collect()
-    }
     let same = |text: &str| Column::Text(vec![Some(text.to_string()); rows]);
     let label = |id: &String| report.labels.get(id).cloned().unwrap_or_default();
     let whole = |of: fn(&Outcome) -> usize| Column::Whole(values(report, |o| i64::try_from(of(o)).ok()));
     let double = |of: fn(&Outcome) -> f64| Column::Double(values(report, |o| Some(of(o))));
-    let whole_if = |of: &dyn Fn(&Outcome) -> Option<usize>| {
-        Column::Whole(values(report, |o| i64::try_from(of(o)?).ok()))
-    };
-    // Of each measure two columns, without and with the attack.
-    let numbers = |names: [&'static str; 2], of: &dyn Fn(&Measures) -> Option<f64>| {
-        let column =
-            |after: bool| Column::Double(values(report, |o| of(if after { &o.after } else { &o.before })));
-        names.into_iter().zip([column(false), column(true)])
-    };
-    let counts = |names: [&'static str; 2], of: &dyn Fn(&Measures) -> Option<usize>| {
-        let column = |after: bool| whole_if(&|o| of(if after { &o.after } else { &o.before }));
-        names.into_iter().zip([column(false), column(true)])
-    };
-    let flags = |names, of: &dyn Fn(&Measures) -> Option<bool>| counts(names, &|m| of(m).map(usize::from));
     let targets = || run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
     let labels = targets().map(|ids| ids.iter().map(label).collect());
-    let queries = || run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
-    let basis = report.basis();
-    let attacks = run.iter().map(|o| &o.attack).chain(skipped.iter().map(|s| &s.attack));
-    let ranked = attacks.map(|attack| Some(basis.ranked_by(attack) as i64)).collect();
-    let group = |id: &String| report.groups.get(id).cloned().unwrap_or_default();
-    let mut all = vec![
+    vec![
         ("model", same(report.model_name())),
         ("model_sha256", same(&report.model.sha256)),
         ("data", same(&report.data.source)),
@@ -56,7 +58,7 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("seed", Column::Whole(vec![i64::try_from(report.seed).ok(); rows])),
         ("attack", names(|o| &o.attack, skipped.iter().map(|s| s.attack.clone()).collect())),
         ("query", names(|o| &o.query, skipped.iter().map(|s| s.query.clone()).collect())),
-        ("query_label", Column::Text(queries().map(label).map(Some).collect())),
+        ("query_label", Column::Text(queries(report).map(label).map(Some).collect())),
         ("targets", Column::Texts(targets().collect())),
         ("target_labels", Column::Texts(labels.collect())),
         ("status", names(|_| "run", skipped.iter().map(|s| format!("skipped: {}", s.why)).collect())),
@@ -67,7 +69,25 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("shift", double(|o| o.shift)),
         ("linf", Column::Single(values(report, |o| Some(o.linf)))),
         ("size", Column::Single(values(report, |o| o.size))),
-    ];
+    ]
+}
+
+/// The measures of each trial, most in two columns, without and with the attack.
+fn measures(report: &Report) -> Vec<Named> {
+    let numbers = |names: [&'static str; 2], of: &dyn Fn(&Measures) -> Option<f64>| {
+        let column =
+            |after: bool| Column::Double(values(report, |o| of(if after { &o.after } else { &o.before })));
+        names.into_iter().zip([column(false), column(true)])
+    };
+    let counts = |names: [&'static str; 2], of: &dyn Fn(&Measures) -> Option<usize>| {
+        let column = |after: bool| whole_if(report, &|o| of(if after { &o.after } else { &o.before }));
+        names.into_iter().zip([column(false), column(true)])
+    };
+    let flags = |names, of: &dyn Fn(&Measures) -> Option<bool>| counts(names, &|m| of(m).map(usize::from));
+    let basis = report.basis();
+    let attacks = report.outcomes.iter().map(|o| &o.attack).chain(report.skipped.iter().map(|s| &s.attack));
+    let ranked = attacks.map(|attack| Some(basis.ranked_by(attack) as i64)).collect();
+    let mut all: Vec<Named> = Vec::new();
     all.extend(numbers(["rank_before", "rank_after"], &|m| m.rank));
     all.push(("rank_total", Column::Whole(ranked)));
     all.extend(numbers(["cosine_before", "cosine_after"], &|m| m.cosine));
@@ -89,14 +109,12 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         let captured = o.after.captured.as_ref()?;
         Some(captured.queries.saturating_sub(captured.left_out.len()))
     };
-    all.push(("held_out", whole_if(&held_out)));
-    all.push(("shared", whole_if(&|o| o.shared)));
+    all.push(("held_out", whole_if(report, &held_out)));
+    all.push(("shared", whole_if(report, &|o| o.shared)));
     all.extend(counts(["cluster_before", "cluster_after"], &|m| m.retrieval?.cluster));
-    all.push(("query_group", Column::Text(queries().map(group).map(Some).collect())));
     all
 }
 
-/// The table as Parquet.
 pub(super) fn parquet(report: &Report) -> Result<Vec<u8>> {
     columns::write("trials", &table(report))
 }

@@ -302,8 +302,8 @@ impl TrainingImages {
         }
     }
 
-    /// At most `most` images of whole classes, evenly distributed over the data, then of classes of one image,
-    /// which only others can be compared with; centre crops.
+    /// At most `most` images of whole classes, evenly distributed over the data, then of classes of one
+    /// image, which only others can be compared with; centre crops.
     pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
         let (lone, several): (Vec<usize>, Vec<usize>) =
             (0..self.classes.len()).partition(|&class| self.classes[class].len() == 1);

@@ -18,8 +18,8 @@ pub struct Published {
 /// anchor once per epoch: 105 batches per epoch on CUB, 7,875 in all.
 const ROBRANK: &str = "--backbone resnet18 --dim 512 --loader pairs --batch 112 --anchors pairs --epochs 75 --lr 1e-5 \
                        --weight-decay 4e-4 --loss triplet";
-/// Settings of the framework of Roth et al. (2020), from appendix A of Panum et al. docs/training.md lists what
-/// that code does otherwise.
+/// Settings of the framework of Roth et al. (2020), from appendix A of Panum et al. docs/training.md lists
+/// what that code does otherwise.
 const ROTH: &str =
     "--backbone resnet50 --dim 128 --batch 112 --anchors every --weight-decay 4e-4 --resize shorter";
 

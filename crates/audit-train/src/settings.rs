@@ -87,8 +87,8 @@ pub enum PhotographSize {
     /// 256 × 256, whatever their aspect ratio, as in the code of EST, ACT, HM and CA-TRIDE.
     #[default]
     Square,
-    /// A shorter side of 256, with the same aspect ratio, as the framework of Roth et al. 2020, which Panum et
-    /// al. and ADML train with, evaluates.
+    /// A shorter side of 256, with the same aspect ratio, as the framework of Roth et al. 2020, which Panum
+    /// et al. and ADML train with, evaluates.
     Shorter,
 }
 
@@ -96,8 +96,8 @@ pub enum PhotographSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnCollapse {
-    /// Report it, leave the last checkpoint and, if that has a sign of collapse, the last one without, and exit
-    /// with code 12.
+    /// Report it, leave the last checkpoint and, if that has a sign of collapse, the last one without, and
+    /// exit with code 12.
     Stop,
     /// Report it in the log and continue.
     Continue,

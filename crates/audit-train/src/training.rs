@@ -102,8 +102,8 @@ pub struct Training<'a> {
 }
 
 impl<'a> Training<'a> {
-    /// Starts from random weights, given weights, or the checkpoint of an earlier run. Error (exit code 2): an
-    /// unfinished run would be replaced.
+    /// Starts from random weights, given weights, or the checkpoint of an earlier run. Error (exit code 2):
+    /// an unfinished run would be replaced.
     pub fn start(
         recipe: &'a Recipe,
         flags: &Flags,

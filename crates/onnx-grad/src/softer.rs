@@ -11,8 +11,9 @@ use std::collections::HashMap;
 impl Graph {
     /// Replaces nodes, with the same results:
     ///
-    /// - Gather and GatherND that pick rows of a constant table at positions of ArgMax or ArgMin, or at these
-    ///   plus a constant for each part of a product quantiser, by a product of the table and Hardmax;
+    /// - Gather and GatherND that pick rows of a constant table of finite numbers at positions of ArgMax or
+    ///   ArgMin, or at these plus a constant for each part of a product quantiser, by a product of the table
+    ///   and Hardmax;
     /// - one-hot vectors of such positions (OneHot, Equal with 0, 1, 2, …, or ScatterElements of ones into
     ///   zeros) by Hardmax;
     /// - Equal of values and their ReduceMax or ReduceMin, by GreaterOrEqual or LessOrEqual.
@@ -246,6 +247,13 @@ impl<'a> View<'a> {
         if !in_order || first < 0 || end > all {
             return None;
         }
+        let byte = |row: i64| (row * width) as usize * size_of::<f32>();
+        let bytes = rows.bytes.slice(byte(first)..byte(end));
+        let used = Tensor { dtype: DType::F32, shape: vec![end - first, width], bytes };
+        // In a product, 0 · ∞ of the rows that are not chosen is NaN.
+        if used.to_f32s()?.iter().any(|v| !v.is_finite()) {
+            return None;
+        }
         let (mut value, mut own) = self.hardmax(&choice, written)?;
         let mut block = starts.shape.clone();
         if !block.is_empty() {
@@ -257,9 +265,7 @@ impl<'a> View<'a> {
         let table = if rows.shape == block {
             table.to_string()
         } else {
-            let byte = |row: i64| (row * width) as usize * size_of::<f32>();
-            let bytes = rows.bytes.slice(byte(first)..byte(end));
-            written.constant(Tensor { dtype: DType::F32, shape: block, bytes })
+            written.constant(Tensor { shape: block, ..used })
         };
         *own.last_mut()? = width;
         value = written.push(Node::new("MatMul", &[&value, &table], ""), DType::F32, &own);

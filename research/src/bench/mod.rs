@@ -1,5 +1,5 @@
 //! `cargo research bench`: measurements of audit, beside a peer if there is one. Results go into
-//! docs/performance.md, those of `strong` into docs/strength.md.
+//! docs/performance.md, those of `strong` into docs/strength-measured.md.
 
 mod file;
 mod graph;

@@ -1,7 +1,7 @@
 //! `cargo research bench strong`: the strong search beside the published suites, with more effort, and beside
 //! attacks of others. research/tools/bench_strong.py does the work, and research/tools/peer_attacks.py in
-//! PyTorch. With 100 queries and the attacks of others, the result is written to docs/strength.md and the
-//! pictures beside it.
+//! PyTorch. With 100 queries and the attacks of others, the result is written to docs/strength-measured.md
+//! and the pictures beside it.
 
 use super::{conditions, keep};
 use clap::Args;
@@ -17,7 +17,7 @@ use xtask::{
 
 /// Queries of each model in the written result.
 const QUERIES: usize = 100;
-const PAGE: &str = "docs/strength.md";
+const PAGE: &str = "docs/strength-measured.md";
 /// Pictures, in docs/.
 const PICTURES: [&str; 2] = ["strength.svg", "members.svg"];
 

@@ -145,8 +145,8 @@ struct Clean {
     distance: f64,
 }
 
-/// The epochs of a log, at least one, and the step after which the loss was not a number, if it was none. Exit
-/// code 2 if it is no log or has no epoch.
+/// The epochs of a log, at least one, and the step after which the loss was not a number, if it was none.
+/// Exit code 2 if it is no log or has no epoch.
 fn read_log(path: &Path) -> Result<(Vec<EpochRow>, Option<u64>)> {
     let shown = path.display();
     let text =

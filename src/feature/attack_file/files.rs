@@ -1,6 +1,7 @@
 //! The files that `audit attack` writes.
 
 use super::FileAttack;
+use crate::files;
 use crate::pipeline::settings;
 use crate::report::{Destination, by_extension};
 use crate::request::Request;
@@ -88,8 +89,7 @@ fn refuse_inputs(request: &Request, attack: &FileAttack) -> Result<()> {
     settings::refuse_inputs(&inputs, &outputs)?;
     let Some(file) = attack.image() else { return Ok(()) };
     let shown = file.display();
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match request.images.around(folder) {
+    match request.images.around(files::folder_of(file)) {
         Some(data) => Err(Error::usage(format!(
             "-o {shown}: it would lie in the gallery, {}, and be one of its images. Name a file elsewhere",
             data.display()

@@ -182,10 +182,10 @@ impl Goal {
         let context = AttackContext { threshold, ..gallery.into() };
         let words = format!("{verb} {shown}");
         let goal = Goal { words, context, trial, classes: Vec::new() };
-        let clean = goal.found(photograph.raw);
+        let clean = goal.judge(photograph.raw);
         match clean.reached {
             true => Err(Error::usage(format!(
-                "{flag} {shown}: the photograph {} without an attack: {}",
+                "{flag} {shown}: the photograph {} without an attack: {}. Choose another photograph or reference, or check --threshold",
                 goal.words,
                 clean.nearest[0].in_words(metric)
             ))),
@@ -194,7 +194,7 @@ impl Goal {
     }
 
     /// Result for a file with this raw embedding.
-    pub fn found(&self, raw: &[f32]) -> Found {
+    pub fn judge(&self, raw: &[f32]) -> Found {
         let (gallery, trial) = (&self.context.gallery, &self.trial);
         let mut z = raw.to_vec();
         gallery.metric.place(&mut z);

@@ -11,7 +11,7 @@ mod text;
 pub use goal::{Found, Nearest, Wish};
 pub use result::{Attacked, AttackedFile};
 
-use crate::data::{GREY_LEVEL, Photograph, Pixels, Resampling, file_of};
+use crate::data::{GREY_LEVEL, Photograph, Pixels, Preparation, Resampling, file_of};
 use crate::files::hex;
 use crate::model::Model;
 use crate::pipeline::open::{Opened, Purpose};
@@ -64,9 +64,7 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
 
     // The photograph as one more point.
     let subject = &mut opened.subject;
-    let photograph = Photograph::read(path, subject.prep.channels)?;
-    let resampling = Resampling::new(&subject.prep, photograph.shape)
-        .map_err(|e| e.context(format!("image {}", path.display())))?;
+    let (photograph, resampling) = read(path, &subject.prep)?;
     let raw = embed(&mut subject.model, &resampling, &photograph)?;
     let point = Point { id: hex(&photograph.digest), raw: &raw };
     let reference = comparison
@@ -80,18 +78,12 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     let compared = comparison.as_ref().zip(reference.as_ref());
     let (goal, decides, own) = system.goal(request, attack, compared, &point)?;
 
-    let plan = Plan {
-        ladder: None,
-        mask: None,
-        space: Space::File,
-        jpeg: attack.jpeg,
-        ..system.plan.within(eps as f32 * GREY_LEVEL)
-    };
+    let plan = plan_of(&system.plan, attack, eps);
     let as_file = Arc::new(resampling.clone().through_jpeg(attack.jpeg));
     // No step looks at signals before the first one has ended, which takes seconds on large photographs.
     interrupt::check("")?;
     let image = search(request, &mut system.subject.model, &goal, &plan, (&photograph, &as_file))?;
-    let clean = goal.found(&raw);
+    let clean = goal.judge(&raw);
     let class = clean.nearest.first().and_then(|first| first.class.as_ref());
     let wrong = own.filter(|own| class.is_some_and(|class| class != own));
     let result = AttackedFile {
@@ -110,7 +102,7 @@ pub fn run(request: &Request, attack: &FileAttack) -> Result<AttackedFile> {
     // What counts is the file, read as it is written.
     let bytes = file_of(&image, photograph.shape, attack.jpeg)?;
     let written = Photograph::of(&bytes, path, photograph.shape[0])?;
-    let found = goal.found(&embed(&mut system.subject.model, &resampling, &written)?);
+    let found = goal.judge(&embed(&mut system.subject.model, &resampling, &written)?);
     let attacked = Some(Attacked::new(&bytes, found, &written, &photograph));
     let result = AttackedFile { attacked, ..result }.confirmed()?;
     let shown = page::Shown {
@@ -147,6 +139,20 @@ fn refuse_others(request: &Request, path: &Path) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// The photograph, and how the model's image is made of it.
+fn read(path: &Path, prep: &Preparation) -> Result<(Photograph, Resampling)> {
+    let photograph = Photograph::read(path, prep.channels)?;
+    let resampling = Resampling::new(prep, photograph.shape)
+        .map_err(|e| e.context(format!("image {}", path.display())))?;
+    Ok((photograph, resampling))
+}
+
+/// The plan within `eps` grey levels of the photograph at its own size; all pixels may change.
+fn plan_of(usual: &Plan, attack: &FileAttack, eps: u32) -> Plan {
+    let within = usual.within(eps as f32 * GREY_LEVEL);
+    Plan { ladder: None, mask: None, space: Space::File, jpeg: attack.jpeg, ..within }
 }
 
 /// ε in grey levels.

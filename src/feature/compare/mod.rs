@@ -14,7 +14,7 @@ use crate::pipeline::attack::Surrogate;
 use crate::pipeline::embed::{CLUSTERINGS, Embedded};
 use crate::pipeline::open::{Opened, Purpose, Subject};
 use crate::pipeline::plan::Planned;
-use crate::pipeline::selection::{self, Chosen};
+use crate::pipeline::selection::{self, TrialSet};
 use crate::pipeline::settings::{self, Settings, refuse_file_space};
 use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
@@ -119,7 +119,7 @@ impl Audits {
         request: &Request,
         measured: &mut Embedded,
         made_on: Option<&mut Embedded>,
-        chosen: Chosen,
+        chosen: TrialSet,
     ) -> Result<Report> {
         self.count += 1;
         request.progress.note(&format!("{} of 4: {what}", self.count));
@@ -177,12 +177,12 @@ fn refuse_other_input(names: &[String; 2], [a, b]: [&Subject; 2]) -> Result<()> 
 }
 
 /// The trials of a report, for another model on the same images.
-fn replayed(name: &str, report: &Report, embedded: &Embedded) -> Result<Chosen> {
+fn replayed(name: &str, report: &Report, embedded: &Embedded) -> Result<TrialSet> {
     let Embedded { setup, context, .. } = embedded;
     let TrialFile { mut selection, .. } = threat::read_trials(name, &report.trials.to_string(), context)?;
     selection.again(report.skipped.clone(), setup.plan.form, context)?;
     let attempts = selection.trials.iter().map(|trial| (trial.objective, trial.query)).collect();
-    Ok(Chosen { selection, attempts, replayed: report.suite.sampling.clone() })
+    Ok(TrialSet { selection, attempts, replayed: report.suite.sampling.clone() })
 }
 
 /// What a model of so many bytes took.

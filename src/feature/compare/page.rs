@@ -5,8 +5,8 @@ use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
 use crate::report::html::page::{at, band, finding, scripted, section, table};
 use crate::report::view::{
-    ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, interval_of, row_name, shown,
-    transfer,
+    ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, compared_spread, interval_of,
+    row_name, shown, transfer,
 };
 use maud::{Markup, html};
 
@@ -21,7 +21,10 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
                         td title=(m.report) { b { (m.model) } @if m.base { " " span.quiet { "baseline" } } }
                         @for (quantity, _) in compared_first(comparison) {
                             @let (value, void) = compared(comparison, m, quantity);
-                            td.n { @if void { s { (value) } } @else { (value) } }
+                            td.n {
+                                @if void { s { (value) } } @else { (value) }
+                                @if let Some(spread) = compared_spread(m, quantity) { br; span.quiet { "95 % " (spread) } }
+                            }
                         }
                     }
                 }

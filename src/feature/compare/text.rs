@@ -4,10 +4,11 @@ use super::page;
 use crate::Result;
 use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
+use crate::judge::quantity::Quantity;
 use crate::report::markdown::table;
 use crate::report::view::{
-    ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, interval_of, row_name, shown,
-    transfer,
+    ARROW, ROW_HEADS, agreement, capital, cells, compared, compared_first, compared_spread, interval_of,
+    row_name, shown, transfer,
 };
 use crate::report::{Output, Rendering, escape, pretty, terminal};
 use crate::visible::visible;
@@ -159,12 +160,18 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
         out += &format!("> **Caution:** {}\n\n", escape::markdown(caution));
     }
     let columns = compared_first(comparison);
-    let heads: String = columns.iter().map(|(_, head)| format!(" {head} |")).collect();
+    let spread = |of: &Quantity| comparison.models.iter().any(|m| compared_spread(m, of).is_some());
+    let head =
+        |(of, head): &(&Quantity, String)| format!(" {head}{} |", if spread(of) { " (95 %)" } else { "" });
+    let heads: String = columns.iter().map(head).collect();
     out += &format!("| model |{heads}\n|---|{}\n", "--:|".repeat(columns.len()));
     for m in &comparison.models {
         let base = if m.base { " (baseline)" } else { "" };
-        let cells: String =
-            columns.iter().map(|(of, _)| format!(" {} |", struck(compared(comparison, m, of)))).collect();
+        let cell = |(of, _): &(&Quantity, String)| {
+            let spread = compared_spread(m, of).map_or(String::new(), |spread| format!(" ({spread})"));
+            format!(" {}{spread} |", struck(compared(comparison, m, of)))
+        };
+        let cells: String = columns.iter().map(cell).collect();
         out += &format!("| {}{base} |{cells}\n", escape::markdown(&m.model));
     }
     for m in comparison.models.iter().filter(|m| !m.base) {

@@ -2,14 +2,15 @@
 
 use super::cost;
 use crate::check::attacked::Outcomes;
-use crate::check::rivals::DoctorInput;
-use crate::check::{self, CHECKS, plans};
+use crate::check::plans::{self, Amount};
+use crate::check::stronger_attacks::{DoctorInput, PassCount};
+use crate::check::{self, CHECKS};
 use crate::error::did_you_mean;
 use crate::judge::score::Basis;
 use crate::pipeline::attack::Work;
 use crate::pipeline::embed::{Embedded, SurrogateModel};
 use crate::pipeline::open::{Setup, Subject};
-use crate::pipeline::selection::{Attempt, Chosen};
+use crate::pipeline::selection::{Attempt, TrialSet};
 use crate::pipeline::{selection, warnings};
 use crate::progress::Phase;
 use crate::record::{Finding, Masking, Outcome};
@@ -45,7 +46,7 @@ pub fn attacks(
     other: Option<&Path>,
     checks: &[&check::Check],
     embedded: &mut Embedded,
-    chosen: &Chosen,
+    chosen: &TrialSet,
     usual: bool,
 ) -> Result<Vec<Finding>> {
     let other = other.map(|path| embedded.open_other(request, path)).transpose()?;
@@ -54,20 +55,21 @@ pub fn attacks(
         true => strong_sample(request, embedded, chosen, usual)?,
         false => Selection::default(),
     };
-    let strong = foresee(embedded, &chosen.selection.trials)?;
-    let Embedded { subject: Subject { model, speed, .. }, setup: Setup { plan, .. }, .. } = &*embedded;
-    let (trials, widest) = (&chosen.selection.trials, (plan.ball.widest)(model.pixels()));
-    let amount = plans::amount(plan, widest, checks, trials, Room::of(model), other.is_some(), strong);
+    let trials = &chosen.selection.trials;
+    let strong = foresee(embedded, trials)?;
+    let amount = amount(embedded, checks, trials, other.is_some(), strong);
+    let speed = embedded.subject.speed;
     let seconds = speed.map(|speed| [amount.usual, amount.most].map(|passes| speed.of_passes(passes)));
     if let Some(speed) = speed {
         let queries = trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len();
-        request.progress.plan(&cost::announcement(*speed, plan, sample.trials.len(), queries, amount));
+        let plan = &embedded.setup.plan;
+        request.progress.plan(&cost::announcement(speed, plan, sample.trials.len(), queries, amount));
     }
     let found = strong_search(request, embedded, &sample)?;
     let Embedded {
         subject: Subject { model, dataset, prep, .. }, setup: Setup { plan, .. }, context, ..
     } = embedded;
-    let (plan, trials) = (&*plan, &chosen.selection.trials);
+    let plan = &*plan;
     let (softened, estimated) = (model.softened_nodes(|_| true), model.graphs.estimated);
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data.into());
     let progress = Mutex::new(Phase::new("checks", 0, request.progress));
@@ -81,8 +83,8 @@ pub fn attacks(
         phase.advance([made, left], None);
         interrupt::check(" while checks attacked")
     };
-    let mut input = DoctorInput::new(model, context, &pixels, trials, plan, other, &mut watch)?;
-    input.foresee(strong);
+    let work = PassCount::new(&mut watch, strong);
+    let mut input = DoctorInput::new(model, context, &pixels, trials, plan, other, work)?;
     input.expect(checks);
     let mut outcomes = input.outcomes()?;
     if !found.is_empty() {
@@ -115,6 +117,20 @@ pub fn attacks(
     Ok(findings)
 }
 
+/// What the attacks of some checks take, the suite's own included. `other`: whether there is another model.
+/// `strong`: see [`foresee`].
+fn amount(
+    embedded: &Embedded,
+    checks: &[&check::Check],
+    trials: &[Trial],
+    other: bool,
+    strong: [usize; 2],
+) -> Amount {
+    let Embedded { subject: Subject { model, .. }, setup: Setup { plan, .. }, .. } = embedded;
+    let widest = (plan.ball.widest)(model.pixels());
+    plans::amount(plan, widest, checks, trials, Room::of(model), other, strong)
+}
+
 /// Whether a finding is that of a check that attacks, and that is none of `checks`.
 fn is_left_out(finding: &Finding, checks: &[&check::Check]) -> bool {
     let check = CHECKS.iter().find(|c| c.reason.id == finding.check && c.attacks());
@@ -139,7 +155,12 @@ fn foresee(embedded: &mut Embedded, trials: &[Trial]) -> Result<[usize; 2]> {
 /// The queries of the suite's attacks, for the strong search for R@1, and a few others if the number of
 /// queries is the `usual` one. None where the suite is one of the strong search itself, or has no attack on
 /// queries.
-fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual: bool) -> Result<Selection> {
+fn strong_sample(
+    request: &Request,
+    embedded: &Embedded,
+    chosen: &TrialSet,
+    usual: bool,
+) -> Result<Selection> {
     let Embedded { setup: Setup { plan, .. }, context, .. } = embedded;
     if plan.effort.is_some() && chosen.selection.trials.iter().any(|t| t.objective.strong_only) {
         return Ok(Selection::default());
@@ -152,7 +173,7 @@ fn strong_sample(request: &Request, embedded: &Embedded, chosen: &Chosen, usual:
         let more = threat::sample_queries(&context.gallery, Some(STRONG_QUERIES), request.seed);
         attempts.extend(more.into_iter().map(|query| (objective, query)));
     }
-    let none = Chosen { selection: Selection::default(), attempts, replayed: None };
+    let none = TrialSet { selection: Selection::default(), attempts, replayed: None };
     Ok(selection::with_strong_sample(none, request, plan, context)?.selection)
 }
 

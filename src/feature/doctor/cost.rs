@@ -44,7 +44,7 @@ pub fn announcement(
             _ => String::new(),
         };
         format!(
-            "plan: about {}{} in all: {search}checks that attack {} again {}{}{shorter}",
+            "plan: about {}{} in all: {search}checks that attack {} again {}{}, less if attacks succeed early{shorter}",
             range([checks, usual], span),
             at_most(usual, most, span),
             number_of_queries(queries),
@@ -79,7 +79,8 @@ mod tests {
         let text = announced(0, 600, 900).text.unwrap();
         assert_eq!(
             text,
-            "plan: about 60 s, at most 90 s in all: checks that attack 16 queries again 60 s, at most 90 s"
+            "plan: about 60 s, at most 90 s in all: checks that attack 16 queries again 60 s, at most 90 s, less if attacks \
+             succeed early"
         );
         let text = announced(32, 60_000, 60_000).text.unwrap();
         for words in [

@@ -21,10 +21,10 @@ use crate::pipeline::settings::Settings;
 use crate::progress::{Mode, Phase};
 use crate::record::{Outcome, Properties, Report, Space, SuiteRecord};
 use crate::report::{self, Destination};
-use crate::request::{Demands, LongRun, Output, Request, StrongSample};
+use crate::request::{Demands, LongRun, Output, Request, Sample, StrongSample};
 use crate::space::verification::Pair;
-use crate::threat::{Evidence, Objective, Trial};
-use crate::{Error, Result, interrupt};
+use crate::threat::{AttackContext, Evidence, Objective, Trial};
+use crate::{Error, Result};
 use archive::{Contents, refuse_too_many};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -52,7 +52,6 @@ pub fn bundle(
     // Never what the command line states: a stranger's limit is none.
     request.compute.memory = memory;
     let destination = Destination::open("--bundle", to)?;
-    interrupt::listen();
     let mut embedded = embed_again(report, &request)?;
     let trials = trials_of(report, &request, &embedded)?;
     let Embedded { subject, setup, context, .. } = &mut embedded;
@@ -77,18 +76,12 @@ pub fn bundle(
     let made = Made::again(&mut contents, &mut attacks, report, request.progress)?;
     // The queries that hubs' places name, in this order.
     let held_out = context.heads.as_ref().map_or(Vec::new(), |heads| heads.queries.clone());
-    // The pairs behind the threshold, by the places of their images, and whether they are genuine.
-    let pair = |pair: &Pair| json!([pair.probe, pair.reference, pair.same]);
-    let pairs: Vec<Value> = match &report.verification {
-        Some(_) => context.pairs.all.iter().map(pair).collect(),
-        None => Vec::new(),
-    };
     let manifest = json!({
         "format": 1,
         "input": input,
         "pooling": pooling.map(Choice::name),
         "held_out": held_out,
-        "pairs": pairs,
+        "pairs": pairs(report, context),
         "listed": listed(dataset),
         "items": items,
         "images": pictures,
@@ -101,17 +94,24 @@ pub fn bundle(
     });
     let bytes = contents.finish(&manifest)?;
     destination.write(&bytes)?;
+    let to = to.display();
     Ok(format!(
-        "{}: evidence for {} outcomes, {:.1} MB, sha256 {}\nAnybody can verify it with: unzip -p {} verify.py > verify.py && python \
-         verify.py {} {}\n",
-        to.display(),
+        "{to}: evidence for {} outcomes, {:.1} MB, sha256 {}\nAnybody can verify it with: unzip -p {to} verify.py > verify.py && python \
+         verify.py {to} {}\n",
         trials.len(),
         bytes.len() as f64 / 1e6,
         hex(&Sha256::digest(&bytes)),
-        to.display(),
-        to.display(),
         report.model_name()
     ))
+}
+
+/// The pairs behind the threshold, by the places of their images, and whether they are genuine.
+fn pairs(report: &Report, context: &AttackContext) -> Vec<Value> {
+    let pair = |pair: &Pair| json!([pair.probe, pair.reference, pair.same]);
+    match &report.verification {
+        Some(_) => context.pairs.all.iter().map(pair).collect(),
+        None => Vec::new(),
+    }
 }
 
 /// Refuses reports that the script in an archive can't confirm: those of parts (exit code 2 or 13), and
@@ -166,6 +166,8 @@ fn request_of(report: &Report, path: &Path, made_by: &dyn Fn(&str) -> Result<Req
     (request.images.targets, request.attack.surrogate) = (None, None);
     request.gate = Demands::default();
     request.queries.trials = Some(path.into());
+    // The report has the queries, however they were chosen.
+    request.queries.sample = Sample::Any;
     // Trials of robust R@1 are in the report, or there were none.
     let sampled = report.outcomes.iter().any(is_robust);
     request.queries.strong = (!sampled).then_some(StrongSample::Off);

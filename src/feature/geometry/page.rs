@@ -24,9 +24,8 @@ pub fn render(geometry: &Geometry) -> Result<Vec<u8>> {
         (alarms(geometry)) (first(geometry)) (distances(geometry)) (map(geometry)) (attacked(geometry)) (mined(geometry))
         (classes(geometry)) (measured(geometry))
     };
-    let name = geometry.model.path.rsplit(['/', '\\']).next().unwrap_or_default();
     let lead = html! { (shown::what(geometry)) "." };
-    Ok(page("Geometry of embeddings", name, &lead.into_string(), &sections.into_string()))
+    Ok(page("Geometry of embeddings", geometry.model.name(), &lead.into_string(), &sections.into_string()))
 }
 
 fn alarms(geometry: &Geometry) -> Markup {
@@ -60,7 +59,6 @@ fn first(geometry: &Geometry) -> Markup {
     section("How are classes placed?", "Clean embeddings, without an attack.", cards)
 }
 
-/// A table in a card.
 fn card(grid: &Grid) -> Markup {
     html! { .card { (table(grid)) } }
 }

@@ -6,9 +6,10 @@ mod written;
 use crate::check;
 use crate::check::load::JITTER;
 use crate::data::Dataset;
+use crate::error::shortened;
 use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
-use crate::model::joined::{Joined, NAMES};
+use crate::model::grad_export::{Joined, NAMES};
 use crate::model::runtime::{INLINE_LIMIT, Input, Optimise, Options, Provider, Session};
 use crate::pipeline::images::first_batch;
 use crate::pipeline::machine;
@@ -368,7 +369,7 @@ fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) ->
             .map(|n| n.node.as_str())
             .collect();
         if !nodes.is_empty() {
-            text += &format!("{meaning}: {}\n", nodes.join(", "));
+            text += &format!("{meaning}: {}\n", shortened(&nodes, 8));
         }
     }
     let foreign: Vec<String> =

@@ -6,7 +6,7 @@ mod result;
 mod text;
 
 use crate::model::card::Card;
-use crate::model::inspect::{Follow, Inspection, STAGES, inspect};
+use crate::model::inspect::{Inspection, STAGES, inspect};
 use crate::pipeline::machine::Machine;
 use crate::pipeline::settings::{refuse_without_cuda, settle_card};
 use crate::progress::{Meter, Mode, Phase, TimeLimit};
@@ -72,31 +72,20 @@ pub fn run(request: &Inspect) -> Result<(String, Option<Exit>)> {
     Ok((text, findings.exit))
 }
 
-/// Passes on what an inspection tells from its thread.
-struct Reporter {
-    meter: Meter,
-    known: Arc<Mutex<Option<Inspection>>>,
-}
-
-impl Follow for Reporter {
-    fn stage(&self, stage: usize) {
-        self.meter.set(stage, STAGES.len());
-    }
-    fn known(&self, so_far: Inspection) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(so_far);
-    }
-}
-
 /// [`inspect`] within the time limit; says what it is doing if it takes a while. Errors (exit code 3): the
 /// limit is reached while the file is read.
 fn watched(path: &Path, card: &Card, machine: &Machine, request: &Inspect) -> Result<Inspection> {
     let mut phase = Phase::brief("inspect", request.progress);
     let limit = request.time_limit;
-    let (meter, known) = (Meter::default(), Arc::new(Mutex::new(None)));
-    let reporter = Reporter { meter: meter.clone(), known: known.clone() };
+    let (meter, known) = (Meter::default(), Arc::new(Mutex::new(None::<Inspection>)));
+    let (counted, told) = (meter.clone(), known.clone());
     let (at, card, options, batch) =
         (path.to_path_buf(), card.clone(), machine.options, request.compute.batch);
-    let work = move || inspect(&at, &card, options, batch, &reporter);
+    let work = move || {
+        let stage = |stage| counted.set(stage, STAGES.len());
+        let known = |so_far| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(so_far);
+        inspect(&at, &card, options, batch, &stage, &known)
+    };
     let mut look = || phase.stage(&meter, &STAGES);
     let found = interrupt::watched_for(Some(limit.0), "while the model was inspected", &mut look, work)?;
     if let Some(found) = found {

@@ -3,7 +3,7 @@
 use super::{Inspect, QUERIES};
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::Card;
-use crate::model::inspect::{Inspection, Look, Taken};
+use crate::model::inspect::{Inspection, ModelKind, Taken};
 use crate::pipeline::cost::{Amount, Outlook, Speed, seconds};
 use crate::pipeline::images::CHECKED_IMAGES;
 use crate::pipeline::machine::Machine;
@@ -197,7 +197,6 @@ impl AuditCost {
     }
 }
 
-/// What to do.
 fn next_steps(request: &Inspect, found: &Inspection, problem: Option<&Error>) -> Vec<String> {
     let (model, exists) = (request.model.to_string_lossy(), |name: &str| Path::new(name).exists());
     let audit = |more: &[String]| first_audit(&model, &words(&request.command), more, QUERIES, &exists);
@@ -217,9 +216,9 @@ fn next_steps(request: &Inspect, found: &Inspection, problem: Option<&Error>) ->
             let card = (assumed && !request.write_card)
                 .then(|| "state how images are prepared, in a card: --write-card drafts one".to_string());
             match (&found.look, &found.before) {
-                (Look::Classifier(_), Some(row)) => vec![audit(row), own.into()],
-                (Look::Classifier(_), None) => instead.into_iter().collect(),
-                (Look::Short(_), Some(row)) => {
+                (ModelKind::Classifier(_), Some(row)) => vec![audit(row), own.into()],
+                (ModelKind::Classifier(_), None) => instead.into_iter().collect(),
+                (ModelKind::Short(_), Some(row)) => {
                     let scores = format!("if its values are class scores: {}", audit(row));
                     [card, Some(audit(&[])), Some(scores)].into_iter().flatten().collect()
                 }

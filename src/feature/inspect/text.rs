@@ -1,7 +1,7 @@
 //! The findings for a terminal.
 
 use super::QUERIES;
-use super::result::Findings;
+use super::result::{AuditCost, Findings};
 use crate::Exit;
 use crate::error::shortened;
 use crate::pipeline::cost::{range, seconds};
@@ -15,24 +15,7 @@ const SHOWN: usize = 8;
 impl Findings {
     /// The lines for a terminal: a name and what is to be said, wrapped beside it.
     pub(super) fn render(&self) -> String {
-        let mut lines: Vec<(&str, String)> = Vec::new();
-        let short = |hash: &str| format!("{}…", &hash[..12.min(hash.len())]);
-        let beside = if self.external_data.is_empty() {
-            String::new()
-        } else {
-            format!(" with {}", self.external_data.join(", "))
-        };
-        lines.push((
-            "file",
-            format!(
-                "{}{beside} · {} · sha256 {} · net {}",
-                self.model,
-                megabytes(self.bytes),
-                short(&self.sha256),
-                short(&self.net_sha256)
-            ),
-        ));
-        lines.push(("looks like", self.looks_like.clone()));
+        let mut lines = vec![("file", self.file_in_words()), ("looks like", self.looks_like.clone())];
         let batch = match (&self.one_at_a_time, self.fixed_batch, &self.embedding) {
             (Some(why), ..) => format!(" · one image at a time: {why}"),
             (None, Some(n), _) => format!(" · the batch is fixed to {n}"),
@@ -56,20 +39,7 @@ impl Findings {
             lines.push(("operators", self.operators_in_words()));
         }
         lines.push(("computes on", self.machine.clone()));
-        if let Some(c) = &self.cost {
-            lines.push((
-                "an audit",
-                format!(
-                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}. Estimated from \
-                     forward passes",
-                    c.suite,
-                    seconds(c.check_s),
-                    seconds(1000.0 * c.image_s),
-                    range([c.attacks_50_least_s, c.attacks_50_s].map(|s| s / QUERIES as f64), seconds),
-                    c.attacks
-                ),
-            ));
-        }
+        lines.extend(self.cost.iter().map(|cost| ("an audit", cost.in_words())));
         lines.extend(self.not_measured.iter().map(|what| match self.cost {
             None => ("an audit", format!("not measured: {what}")),
             Some(_) => ("not checked", what.clone()),
@@ -77,6 +47,21 @@ impl Findings {
         lines.extend(self.problem.iter().map(|p| ("problem", p.clone())));
         lines.extend(self.next.iter().map(|n| ("next", n.clone())));
         lines.iter().map(|(name, text)| wrap_under(&format!("{name:<12}"), text) + "\n").collect()
+    }
+
+    fn file_in_words(&self) -> String {
+        let short = |hash: &str| format!("{}…", &hash[..12.min(hash.len())]);
+        let beside = match self.external_data.is_empty() {
+            true => String::new(),
+            false => format!(" with {}", self.external_data.join(", ")),
+        };
+        format!(
+            "{}{beside} · {} · sha256 {} · net {}",
+            self.model,
+            megabytes(self.bytes),
+            short(&self.sha256),
+            short(&self.net_sha256)
+        )
     }
 
     fn operators_in_words(&self) -> String {
@@ -101,5 +86,19 @@ impl Findings {
             ),
         };
         format!("{nodes} nodes of {} kinds: {}{more}{gradient}", self.operators.len(), some.join(", "))
+    }
+}
+
+impl AuditCost {
+    fn in_words(&self) -> String {
+        format!(
+            "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}. Estimated from \
+             forward passes",
+            self.suite,
+            seconds(self.check_s),
+            seconds(1000.0 * self.image_s),
+            range([self.attacks_50_least_s, self.attacks_50_s].map(|s| s / QUERIES as f64), seconds),
+            self.attacks
+        )
     }
 }

@@ -5,9 +5,8 @@ use super::result::{Sweep, SweepPoint};
 use super::shown::{self, SweepGroup};
 use crate::Result;
 use crate::facts::term::Term;
-use crate::record::Severity;
 use crate::report::escape;
-use crate::report::html::page::{finding, page, section, sentence, table};
+use crate::report::html::page::{check_finding, finding, page, section, sentence, table};
 use maud::{Markup, html};
 
 /// Colours of the curves of a plot; more curves use them again.
@@ -32,12 +31,7 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
     let trust = html! {
         .card {
             @for f in &findings {
-                @let class = match f.severity {
-                    Severity::Error => "failed",
-                    Severity::Warning => "warned",
-                    Severity::Info | Severity::Ok => "quiet",
-                };
-                (finding(class, &f.word.to_uppercase(), html! { (sentence(f.text)) ". " b { (f.at()) } " " code { (f.id) } }))
+                (check_finding(f.severity, f.word, html! { (sentence(f.text)) ". " b { (f.at()) } " " code { (f.id) } }))
             }
         }
     };
@@ -62,12 +56,7 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
         }
     };
     let lead = format!("{}.", escape::markup(&shown::what(sweep)));
-    Ok(page(
-        "Sweep",
-        sweep.model.path.rsplit(['/', '\\']).next().unwrap_or_default(),
-        &lead,
-        &sections.into_string(),
-    ))
+    Ok(page("Sweep", sweep.model.name(), &lead, &sections.into_string()))
 }
 
 /// The axis that curves run along: the first with several values.
@@ -86,7 +75,6 @@ fn curves<'s>(sweep: &'s Sweep, axis: usize) -> Vec<(String, Vec<&'s SweepPoint>
     shown::grouped(sweep, axis).into_iter().map(curve).collect()
 }
 
-/// The plot of one term.
 fn plot(sweep: &Sweep, term: &'static Term) -> Markup {
     let Some(axis) = along(sweep) else { return Markup::default() };
     let places = || sweep.points.iter().map(|p| p.place[axis]);

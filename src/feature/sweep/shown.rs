@@ -42,7 +42,6 @@ pub(super) fn robust(point: &SweepPoint) -> Option<Row> {
     point.scores.robust_r1.as_ref().map(|robust| ROBUST.row_of(Some(Reading::of_robust(robust))))
 }
 
-/// The row of a term at a point.
 pub(super) fn row<'p>(point: &'p SweepPoint, term: &Term) -> Option<&'p Attack> {
     point.attacks.iter().find(|a| a.code == term.name)
 }

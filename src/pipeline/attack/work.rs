@@ -157,7 +157,12 @@ fn decoded_once(
         None => decode(i),
         Some(image) => match image.get() {
             Some(image) => Ok(image.clone()),
-            None => decode(i).map(|new| image.get_or_init(|| new).clone()),
+            None => {
+                let new = decode(i)?;
+                // Another worker may have decoded the same image meanwhile.
+                let _ = image.set(new.clone());
+                Ok(new)
+            }
         },
     };
     work(&images)

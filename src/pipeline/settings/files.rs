@@ -1,5 +1,6 @@
 //! The files of a request: no output may take the place of another file of it.
 
+use crate::files::whole_path;
 use crate::request::Request;
 use crate::{Error, Result};
 use std::path::Path;
@@ -9,12 +10,7 @@ use std::path::Path;
 pub fn refuse_one_file_for_two<'p>(outputs: impl IntoIterator<Item = Named<'p>>) -> Result<()> {
     let mut seen = std::collections::HashMap::new();
     for (flag, path) in outputs {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let place = folder
-            .canonicalize()
-            .unwrap_or_else(|_| folder.into())
-            .join(path.file_name().unwrap_or_default());
-        if let Some(other) = seen.insert(place, flag) {
+        if let Some(other) = seen.insert(whole_path(path), flag) {
             let path = path.display();
             return Err(Error::usage(format!("{other} and {flag} both name {path}: give each its own file")));
         }

@@ -74,15 +74,18 @@ pub(super) fn settle_rules(request: &Request, suite: &Suite) -> Result<Rules> {
 /// Refuses gates on a part: the gate judges the numbers of a whole run.
 pub(super) fn refuse_partial_gate(request: &Request) -> Result<()> {
     let demands = &request.gate;
+    let judge = "use it in `audit gate` on the report of `audit merge`";
+    // `audit gate` saves no baseline.
+    let save = "take the report of `audit merge` as the baseline";
     let whole = [
-        ("--fail-under", !demands.fail_under.is_empty()),
-        ("--fail-over", !demands.fail_over.is_empty()),
-        ("--max-drop", !demands.max_drop.is_empty()),
-        (SAVE_BASELINE, request.output.baseline.is_some()),
+        ("--fail-under", !demands.fail_under.is_empty(), judge),
+        ("--fail-over", !demands.fail_over.is_empty(), judge),
+        ("--max-drop", !demands.max_drop.is_empty(), judge),
+        (SAVE_BASELINE, request.output.baseline.is_some(), save),
     ];
-    match whole.iter().find(|(_, given)| *given && request.run.partition.is_some()) {
-        Some((flag, _)) => Err(Error::usage(format!(
-            "{flag} is about a whole run, and --partition runs a part. Leave it out here, and use it in `audit gate` on the report of `audit merge`"
+    match whole.iter().find(|(_, given, _)| *given && request.run.partition.is_some()) {
+        Some((flag, _, instead)) => Err(Error::usage(format!(
+            "{flag} is about a whole run, and --partition runs a part. Leave it out here, and {instead}"
         ))),
         None => Ok(()),
     }

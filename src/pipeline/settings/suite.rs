@@ -4,7 +4,7 @@ use super::conflicts::refuse;
 use crate::data::Dataset;
 use crate::facts::protocols::parse_size;
 use crate::feature::{corruption, verification};
-use crate::record::{Protocol, Space};
+use crate::record::Space;
 use crate::request::{Request, Sample};
 use crate::suite::{self, Alpha, Suite, SuiteAttack};
 use crate::threat::objective::top1::TOP1;
@@ -59,15 +59,7 @@ pub(super) fn settle_suite(request: &Request) -> Result<Suite> {
     suite::check_hub_class(&suite.hub_class, &suite.attacks)?;
     let threshold = attack.threshold.or(suite.threshold);
     let threshold = verification::threshold(threshold, suite.objectives())?;
-    let protocol = attack.protocol.as_deref().map(protocol).transpose()?.unwrap_or(suite.protocol);
-    Ok(Suite { threshold, protocol, ..suite })
-}
-
-/// The protocol of `--protocol`.
-fn protocol(name: &str) -> Result<Protocol> {
-    let known = [Protocol::Auto, Protocol::Rob28, Protocol::Rob224];
-    let found = known.into_iter().find(|p| p.name() == name);
-    found.ok_or_else(|| Error::usage(format!("--protocol {name}: expected auto, rob28 or rob224")))
+    Ok(Suite { threshold, protocol: attack.protocol.unwrap_or(suite.protocol), ..suite })
 }
 
 /// Refuses settings that attacks on files don't support (exit code 2).

@@ -158,9 +158,9 @@ fn a_search_that_comes_from_outside_its_ball_ends_inside() {
 }
 
 /// By hand, in changes of every pixel towards the other class: the query lies at 0, the other image of its
-/// class at -0.001, and the nearest of the other class at 0.02, so that 0.0095 is enough. ε is 0.1, an eighth of
-/// it is above 0.0095, and no gradient leads there: random search goes down to the eighth, and passes by no
-/// smaller change.
+/// class at -0.001, and the nearest of the other class at 0.02, so that 0.0095 is enough. ε is 0.1, an eighth
+/// of it is above 0.0095, and no gradient leads there: random search goes down to the eighth, and passes by
+/// no smaller change.
 #[test]
 fn a_search_without_gradients_goes_down_the_ladder() {
     let w = random(1, 3);

@@ -138,6 +138,10 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     assert!(cells.contains(">worse<") && !cells.contains("no significant"), "{cells}");
     // Its name in the first table.
     assert!(cells.starts_with("/b><span>clean R@1</span>"), "{cells}");
+    // 10 and 50 of 60: SciPy's binomtest(k, 60).proportion_ci(method="wilson") is 0.0931 – 0.2803 and
+    // 0.7197 – 0.9069.
+    says(&texts[1], &["16.7<br><span class=\"quiet\">95 % 9.3 – 28.0</span>", ">95 % 72.0 – 90.7<"]);
+    says(&texts[2], &["| robust R@1 at 77/255 (95 %) |", "| 16.7 (9.3 – 28.0) |", "| 83.3 (72.0 – 90.7) |"]);
 
     // Reports of versions without the results of clean queries: the attacked ones are other queries.
     let old = |mut report: Report| {
@@ -148,6 +152,23 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     assert_eq!(row_of(&comparison, "benign.r1")["word"], "no_interval");
     dir.note(&texts[0]);
     insta::assert_snapshot!(dir.told());
+}
+
+/// Several losses of clean R@1 share a sentence. Of 201 queries the models find 191, 101 and 81.
+#[test]
+fn several_losses_of_clean_recall_share_a_sentence() {
+    let named = |name: &str, wrong: usize| {
+        let mut report = with_clean(with_strong(fixture(1.2), 50), wrong);
+        report.model.path = format!("{name}.onnx");
+        report.benign.as_mut().unwrap().sampling = Some("a sample".into());
+        report
+    };
+    let reports = [named("base", 10), named("b", 100), named("c", 120)];
+    let names = reports.iter().map(|r| r.model.path.clone()).collect();
+    let answer = audit::judge::compare::of_reports(names, &reports, None, true).unwrap().answer;
+    let begins = "b.onnx and c.onnx retrieve worse on clean images: R@1 50.2 (-44.8, ";
+    assert!(answer.starts_with(begins) && answer.contains(") and 40.3 (-54.7, "), "{answer}");
+    assert!(answer.contains(") against 95.0; under attack, "), "{answer}");
 }
 
 /// A score that its own report withholds is neither shown nor judged in a comparison.
@@ -256,6 +277,27 @@ fn two_models_above_the_largest_eps_are_not_alike() {
     let row = card.split("- args:\n").find(|row| row.contains("type: \"eps50\"")).expect("a row of eps50");
     dir.note(row);
     insta::assert_snapshot!(dir.told());
+}
+
+/// By hand: ε50 is 2/255 of one model and above 8/255 of the other, here as lengths in the L2 ball. Bounds
+/// stay in 255ths.
+#[test]
+fn sizes_in_the_euclidean_ball_are_compared_as_lengths() {
+    let dir = Transcript::new(Temp::new());
+    let [low, high] = [with_ladder("low", 10), with_ladder("high", 40)].map(|mut report| {
+        report.suite.norm = "l2".into();
+        report
+    });
+    let names = vec![low.model.path.clone(), high.model.path.clone()];
+    let compared =
+        audit::judge::compare::of_reports(names, &[low.clone(), high.clone()], None, true).unwrap();
+    let answer = "high.onnx is the most robust: ε50 (l2) is above 0.0314, against 0.0078 of low.onnx (+0.0235, 95 % +0.0235 … +0.0235)";
+    assert_eq!(compared.answer, answer);
+    let table = audit::feature::compare::render(&compared, false);
+    says(&one_line(&table), &["ε50 (l2)", "eps50 above 0.0314 0.0078 +0.0235 +0.0235 … +0.0235 better"]);
+    let file = save(&dir, "r.json", &low);
+    let told = dir.ended(&["gate", &file, "--fail-under", "eps50=10"], 10);
+    says(&one_line(&told), &["FAIL eps50 2.00 = 255 × 0.0078 (l2)", "below the required 10"]);
 }
 
 /// In a comparison untrusted scores are struck through, and so is every number under attack.

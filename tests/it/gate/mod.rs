@@ -5,7 +5,7 @@ mod bounds;
 mod comparison;
 
 use crate::common::transcript::Transcript;
-use crate::common::{Temp, as_json, one_line, rendered, run};
+use crate::common::{Temp, as_json, one_line, rendered, run, says};
 use crate::report_fixture::{self, report as fixture, search_strongly, warning};
 use audit::judge::quantity::{Needs, Quantity};
 use audit::judge::{breakdown, corruption, score, strong};

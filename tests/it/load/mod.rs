@@ -281,6 +281,47 @@ fn quantised_values_may_lie_beside_quantised_constants() {
     assert!(error.unwrap() < 1e-2, "{error:?}");
 }
 
+/// Of quantised values many are exactly 0, where a rectifier has two slopes. The gradient is that of PyTorch,
+/// which takes the slope below 0 there, and none at a bound of ReLU6. Such a model was refused, as an ArcFace
+/// net with PReLU is in 8 bits.
+#[test]
+fn quantised_values_of_zero_are_held_on_their_side_of_a_kink() {
+    let byte = |v: u8| Tensor { dtype: DType::U8, shape: vec![], bytes: vec![v].into() };
+    let constants = [
+        ("scale", Tensor::f32(&[], &[1.0 / 255.0])),
+        ("zero", byte(0)),
+        // The values of "map" are about as large as this scale.
+        ("coarse", Tensor::f32(&[], &[0.5])),
+        ("middle", byte(128)),
+        ("slope", Tensor::f32(&[4, 1, 1], &[-0.5, 0.2, 0.1, 3.0])),
+        ("low", Tensor::f32(&[], &[0.0])),
+        ("high", Tensor::f32(&[], &[1.0])),
+        ("w", weights(&[4, 1, 3, 3])),
+    ];
+    for rectifier in [
+        Node::new("PRelu", &["seen", "slope"], "bent"),
+        Node::new("LeakyRelu", &["seen"], "bent").with("alpha", 0.3f32),
+        Node::new("Relu", &["seen"], "bent"),
+        Node::new("Clip", &["seen", "low", "high"], "bent"),
+        Node::new("Clip", &["seen", "", "high"], "bent"),
+    ] {
+        let name = format!("zeros-{}", rectifier.op);
+        let nodes = vec![
+            Node::new("QuantizeLinear", &["x", "scale", "zero"], "q"),
+            Node::new("DequantizeLinear", &["q", "scale", "zero"], "pixels"),
+            Node::new("Conv", &["pixels", "w"], "map"),
+            Node::new("QuantizeLinear", &["map", "coarse", "middle"], "levels"),
+            Node::new("DequantizeLinear", &["levels", "coarse", "middle"], "seen"),
+            rectifier,
+            Node::new("GlobalAveragePool", &["bent"], "y"),
+        ];
+        let mut model = open(&name, &grey(BATCH, nodes, &constants, &["y"]), None, None).unwrap();
+        agrees(&mut model, BATCH, 4);
+        let (error, _) = measured(&mut model);
+        assert!(error.unwrap() < 1e-2, "{name}: {error:?}");
+    }
+}
+
 /// bfloat16 throughout, and with Casts to and from float32 within: computed in float32, from the rounded
 /// weights. ONNX Runtime has no kernels for it on the CPU, so the expected values come from a float32 model
 /// of the same numbers.

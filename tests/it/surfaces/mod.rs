@@ -223,9 +223,7 @@ fn agree(what: &str, report: &Report) {
             assert!(whole || !less.is_empty(), "{name}: why less?");
             let at = found.iter().position(|(of, _)| *of == row.quantity.name);
             let found = at.map(|at| found.swap_remove(at).1);
-            // A number that was not measured may be absent, or shown as such.
-            let absent = Shown { value: None, interval: None, state: State::NotMeasured };
-            let same = found.clone().unwrap_or(absent.clone()) == expected.clone().unwrap_or(absent);
+            let same = found.clone().unwrap_or(ABSENT) == expected.clone().unwrap_or(ABSENT);
             if !same {
                 let name = format!("{name}: {}", row.quantity.name);
                 let expected = format!("expected {expected:?}, row {row:?}");
@@ -238,8 +236,31 @@ fn agree(what: &str, report: &Report) {
         assert!(again.is_empty(), "{what}, {name}: shown twice: {again:?}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    programs_have_every_number(what, report);
     marks(what, report);
     page_has_no_withheld_baseline(what, report);
+}
+
+/// A number that was not measured may be absent, or shown as such.
+const ABSENT: Shown = Shown { value: None, interval: None, state: State::NotMeasured };
+
+/// The surfaces for programs.
+const FOR_PROGRAMS: [(&str, fn(&Report) -> Numbers); 3] =
+    [("json", of_json), ("metrics.json", of_metrics), ("compare, json", of_compare_json)];
+
+/// Surfaces for programs have every number of a report, also those beside [`rows`]: rungs of the ladder,
+/// corruptions, and the other numbers on clean images.
+#[track_caller]
+fn programs_have_every_number(what: &str, report: &Report) {
+    for (name, read) in FOR_PROGRAMS {
+        let mut found = read(report);
+        for of in Quantity::of(report) {
+            let at = found.iter().position(|(name, _)| *name == of.name);
+            let shown = at.map_or(ABSENT, |at| found.swap_remove(at).1);
+            assert_eq!(shown, exactly(&of.row(report)), "{what}, {name}: {}", of.name);
+        }
+        assert!(found.is_empty(), "{what}, {name}: shown twice, or no number of the report: {found:?}");
+    }
 }
 
 fn smoke(model: &str, queries: &str, more: &[&str]) -> Report {
@@ -372,6 +393,14 @@ fn each_surface_says_that_robust_recall_was_not_measured() {
     let one = audit(&[&bundled_path("plain.onnx"), "--suite", &suite, "--strong-sample", "off"]).unwrap();
     assert_eq!(ARS.row(&one).state, State::NotMeasured);
     agree("one attack", &one);
+}
+
+#[test]
+fn programs_have_every_number_under_corruptions() {
+    let model = bundled_path("plain.onnx");
+    let found = audit(&[&model, "--suite", "corruptions", "--max-queries", "12"]).unwrap();
+    assert!(found.corruptions.is_some());
+    programs_have_every_number("corruptions", &found);
 }
 
 /// Evidence has the report, with unchanged numbers.

@@ -228,7 +228,7 @@ pub(super) fn of_metrics(report: &Report) -> Numbers {
         };
         (of.name.to_string(), Shown { value: digits(at("")), interval, state })
     };
-    Quantity::all().map(number).collect()
+    Quantity::of(report).map(number).collect()
 }
 
 /// A headline number in a line: parts that begin with the value or with a mark.

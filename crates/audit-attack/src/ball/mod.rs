@@ -103,9 +103,9 @@ impl Bound<'_> {
         }
     }
 
-    /// Moves x to the nearest image of a ball that is not a box: the point of the line from the centre through x
-    /// that has the size ε after its pixels are clipped to [0, 1]. To project and then to clip would leave it
-    /// inside the ball, the more so the more pixels are black or white.
+    /// Moves x to the nearest image of a ball that is not a box: the point of the line from the centre
+    /// through x that has the size ε after its pixels are clipped to [0, 1]. To project and then to clip
+    /// would leave it inside the ball, the more so the more pixels are black or white.
     fn project_pixels(&self, x: &mut [f32]) {
         let size = (self.ball.size)(x, self.centre);
         let far = (size > self.eps).then(|| x.to_vec());
@@ -117,8 +117,8 @@ impl Bound<'_> {
             }
             (self.ball.size)(x, self.centre)
         };
-        // Clipped pixels stop growing, so that twice the share makes at most twice the size: no share that is tried
-        // here is too large.
+        // Clipped pixels stop growing, so that twice the share makes at most twice the size: no share that is
+        // tried here is too large.
         let mut share = self.eps / size;
         for _ in 0..ROUNDS {
             let reached = at(share, x);
@@ -130,8 +130,8 @@ impl Bound<'_> {
         at(share, x);
     }
 
-    /// Makes a step of size α against `gradient` and projects the result into the set. Outside a box, where all
-    /// values share one length, those that may not move that way take no part in the step.
+    /// Makes a step of size α against `gradient` and projects the result into the set. Outside a box, where
+    /// all values share one length, those that may not move that way take no part in the step.
     pub fn descend(&self, x: &mut [f32], gradient: &[f32], alpha: f32) {
         // In a box each value moves by itself. Parts of a large photograph stay in the cache for the step and
         // all bounds.
@@ -165,10 +165,19 @@ impl Bound<'_> {
         self.free.unwrap_or_default().iter().enumerate().filter(|(_, free)| !**free).map(|(i, _)| i)
     }
 
+    /// How many values may change.
+    fn free_values(&self) -> usize {
+        self.free.map_or(self.centre.len(), |free| free.iter().filter(|free| **free).count())
+    }
+
     /// The change of each value that may change whose norm is ε, if all of them change alike.
     pub fn amplitude(&self) -> f32 {
-        let values = self.free.map_or(self.centre.len(), |free| free.iter().filter(|free| **free).count());
-        (self.ball.amplitude)(self.eps, values)
+        (self.ball.amplitude)(self.eps, self.free_values())
+    }
+
+    /// The largest distance between two images that differ only in values that may change.
+    pub fn widest(&self) -> f32 {
+        (self.ball.widest)(self.free_values())
     }
 
     /// The smallest rectangle with all pixels that may change, in an image of `shape` [C, H, W]: top, left,
@@ -276,8 +285,8 @@ mod tests {
         }
     }
 
-    /// In the Euclidean ball a step has one length. By hand: the first pixel is white and would become lighter,
-    /// so that the second takes all of it.
+    /// In the Euclidean ball a step has one length. By hand: the first pixel is white and would become
+    /// lighter, so that the second takes all of it.
     #[test]
     fn pixels_that_cannot_move_take_no_part_of_a_step() {
         let ball = Ball::find("l2").unwrap();
@@ -313,6 +322,11 @@ mod tests {
     fn the_widest_ball_holds_every_image() {
         for ball in BALLS {
             assert_eq!((ball.widest)(16), (ball.size)(&[1.0; 16], &[0.0; 16]), "{ball:?}");
+            // Behind a mask these are the corners of the cube of the 4 values that may change.
+            let free: Vec<bool> = (0..16).map(|i| i % 4 == 0).collect();
+            let bound = Bound { ball, eps: 0.1, centre: &[0.5; 16], pixels: true, free: Some(&free) };
+            assert_eq!(bound.widest(), (ball.size)(&[1.0; 4], &[0.0; 4]), "{ball:?}");
+            assert_eq!(Bound { free: None, ..bound }.widest(), (ball.widest)(16), "{ball:?}");
         }
     }
 

@@ -10,7 +10,7 @@ use audit_report::judge::survivors::attacked;
 use audit_report::record::{
     Found, GateCheck, GateCheckKind, HalfPrecision, Outcome, Report, Severity, Warning, reason,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest share of the loss's decrease that may happen in the last steps (Pintor et al.).
 const LATE: f64 = 0.05;
@@ -20,6 +20,9 @@ pub(super) const ENOUGH: usize = 8;
 /// Share of an attack's trials from which it has to move the embedding: the check at load refuses a gradient
 /// that is zero on as many images.
 const IDLE: f64 = 0.25;
+/// Why an attack stays at images that other attacks move: only its own loss has no slope there.
+const COPIES: &str = ". Other attacks moved the same images, so that the model has a gradient there; the targets are probably copies \
+                      of the images. Remove the copies from the data";
 /// Success, in per cent, from which an attack has reached its goal.
 const ARRIVED: f64 = 98.0;
 
@@ -98,59 +101,97 @@ fn no_attack() -> Found {
     Found::not_checked("no attack was run", "")
 }
 
-pub(super) fn direction(all: &Outcomes) -> Found {
-    if all.outcomes.is_empty() {
-        return no_attack();
-    }
-    let (mut backwards, mut still, mut partly) = (Vec::new(), Vec::new(), Vec::new());
-    let mut mostly_idle = false;
-    let (mut judged, mut few) = (false, Vec::new());
-    for (code, (objective, outcomes)) in by_attack(all) {
-        let moved: Vec<f64> = outcomes
-            .iter()
-            .filter_map(|o| objective.success(o, all.basis.form, all.basis.ranked_by(&o.attack)))
-            .map(|(before, after)| after - before)
-            .collect();
-        let away = Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0));
-        match moved.len() >= ENOUGH {
-            true if away => backwards.push(code),
-            true => judged = true,
-            false => few.push(code),
+/// Whether the attacks of the outcomes move towards their goal. Attacks are in the order of their codes.
+#[derive(Default)]
+struct Directions {
+    /// Attacks that moved the measure away from their goal.
+    backwards: Vec<&'static str>,
+    /// Attacks that moved no embedding.
+    still: Vec<&'static str>,
+    /// Attacks that did not move all embeddings, with their trials, in words.
+    partly: Vec<String>,
+    /// Whether one of these did not move a share of [`IDLE`] of the embeddings.
+    mostly_idle: bool,
+    /// Whether an image stayed that no other attack moved from the clean image.
+    stuck: bool,
+    /// Whether an attack that moved towards its goal has enough trials to tell.
+    judged: bool,
+    /// Attacks that have too few.
+    few: Vec<&'static str>,
+}
+
+impl Directions {
+    fn of(all: &Outcomes) -> Directions {
+        let mut found = Directions::default();
+        let moved_by_others = moved_from_clean(all);
+        for (code, (objective, outcomes)) in by_attack(all) {
+            let moved: Vec<f64> = outcomes
+                .iter()
+                .filter_map(|o| objective.success(o, all.basis.form, all.basis.ranked_by(&o.attack)))
+                .map(|(before, after)| after - before)
+                .collect();
+            let away = Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0));
+            match moved.len() >= ENOUGH {
+                true if away => found.backwards.push(code),
+                true => found.judged = true,
+                false => found.few.push(code),
+            }
+            found.see_idle(code, &outcomes, &all.basis, &moved_by_others);
         }
+        found
+    }
+
+    /// Sees which trials of an attack moved nothing; `moved`: queries that an attack moved from the clean image.
+    fn see_idle(&mut self, code: &'static str, outcomes: &[&Outcome], basis: &Basis, moved: &BTreeSet<&str>) {
         // A trial whose hinge is closed at the start has no gradient and is not judged. A trial is judged if
         // its loss is not zero, even if its embedding did not move, or if its perturbation was crafted on
         // others.
         let judgeable: Vec<&&Outcome> = (outcomes.iter())
             .filter(|o| o.loss_first != 0.0 || o.shift > 0.0 || o.shared.is_some())
             .collect();
-        let idle = judgeable.iter().filter(|o| o.shift == 0.0 && !arrived(o, &all.basis)).count();
+        let mut unmoved = judgeable.iter().filter(|o| o.shift == 0.0);
+        self.stuck |= unmoved.any(|o| !moved.contains(o.query.as_str()));
+        let idle = judgeable.iter().filter(|o| o.shift == 0.0 && !arrived(o, basis)).count();
         if !judgeable.is_empty() && judgeable.iter().all(|o| o.shift == 0.0) {
-            still.push(code);
+            self.still.push(code);
         } else if idle > 0 {
-            partly.push(format!("{idle} of {} trials of {code}", outcomes.len()));
-            mostly_idle |= judgeable.len() >= ENOUGH && idle as f64 >= IDLE * judgeable.len() as f64;
+            self.partly.push(format!("{idle} of {} trials of {code}", outcomes.len()));
+            self.mostly_idle |= judgeable.len() >= ENOUGH && idle as f64 >= IDLE * judgeable.len() as f64;
         }
     }
+
+    /// The result of attacks all of which moved every embedding.
+    fn all_moved(&self) -> Found {
+        let why = || format!("{} on fewer than {ENOUGH} trials", self.few.join(", "));
+        match (self.judged, self.few.is_empty()) {
+            (true, true) => Found::passed("yes"),
+            (true, false) => Found::passed(format!("yes; not judged: {}", why())),
+            (false, _) => Found::not_checked(
+                format!("the suite's attacks ran on too few trials to tell their direction: {}", why()),
+                "Attack more queries: --max-queries",
+            ),
+        }
+    }
+}
+
+pub(super) fn direction(all: &Outcomes) -> Found {
+    if all.outcomes.is_empty() {
+        return no_attack();
+    }
+    let found = Directions::of(all);
+    let Directions { backwards, still, partly, .. } = &found;
     if backwards.is_empty()
         && still.is_empty()
         && let Some(text) = idle_search(all)
     {
         return Found::error(text);
     }
+    let by_gradient = !all.gradient_free && !all.estimated;
+    let copies = if by_gradient && !found.stuck { COPIES } else { "" };
     match (&backwards[..], &still[..]) {
-        ([], []) if partly.is_empty() => {
-            let why = || format!("{} on fewer than {ENOUGH} trials", few.join(", "));
-            match (judged, few.is_empty()) {
-                (true, true) => Found::passed("yes"),
-                (true, false) => Found::passed(format!("yes; not judged: {}", why())),
-                (false, _) => Found::not_checked(
-                    format!("the suite's attacks ran on too few trials to tell their direction: {}", why()),
-                    "Attack more queries: --max-queries",
-                ),
-            }
-        }
-        ([], []) if mostly_idle => Found::error(format!(
-            "in {} the embedding did not move: the gradient is zero there. They count as resisted, so that scores are too high",
+        ([], []) if partly.is_empty() => found.all_moved(),
+        ([], []) if found.mostly_idle => Found::error(format!(
+            "in {} the embedding did not move: the gradient is zero there. They count as resisted, so that scores are too high{copies}",
             partly.join(", ")
         )),
         ([], []) => {
@@ -160,11 +201,19 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             );
             Found::warning(text)
         }
-        ([], still) => Found::error(format!("{} moved no embedding at all", still.join(", "))),
+        ([], still) => Found::error(format!("{} moved no embedding at all{copies}", still.join(", "))),
         (backwards, _) => {
             Found::error(format!("{} moved the measure away from the goal", backwards.join(", ")))
         }
     }
+}
+
+/// The queries that a single search moved from the clean image, along a gradient that is not zero there.
+fn moved_from_clean<'a>(all: &Outcomes<'a>) -> BTreeSet<&'a str> {
+    let moved = |o: &&Outcome| {
+        o.members.is_none() && o.shared.is_none() && o.start == 0 && o.steps > 0 && o.shift > 0.0
+    };
+    all.outcomes.iter().filter(moved).map(|o| o.query.as_str()).collect()
 }
 
 /// In words, that the strong search along the exact gradient stayed at the clean image, on a share of
@@ -307,7 +356,7 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use audit_report::record::{Measures, MemberResult};
+    use audit_report::record::{Form, Measures, MemberResult, Metric};
 
     /// A trial of QA+ that reached half of its goal, as in a report.
     fn outcome(linf: f32, loss_best: f64) -> Outcome {
@@ -319,6 +368,21 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
+    /// Outcomes of 32 steps within 8/255 and 101 ranked images.
+    fn all_of(outcomes: &[Outcome], form: Form) -> Outcomes<'_> {
+        Outcomes {
+            outcomes,
+            ball: &BALLS[0],
+            eps: 8.0 / 255.0,
+            gradient_free: false,
+            steps: 32,
+            basis: Basis { ranked: 101, form, metric: Metric::NormalizedEuclidean, foreign: None },
+            half: None,
+            softened: &[],
+            estimated: false,
+        }
+    }
+
     /// Trials of QA+ of which the first `idle` moved no embedding.
     fn moved(of: usize, idle: usize) -> Vec<Outcome> {
         (0..of).map(|i| Outcome { shift: if i < idle { 0.0 } else { 0.1 }, ..outcome(0.0, 0.5) }).collect()
@@ -327,30 +391,26 @@ mod tests {
     /// The gradient may be zero on a few images. On a quarter of at least 8 the attack is none.
     #[test]
     fn an_attack_that_moves_nothing_on_many_images_is_an_error() {
-        let basis = Basis {
-            ranked: 101,
-            form: audit_report::record::Form::Published,
-            metric: audit_report::record::Metric::NormalizedEuclidean,
-            foreign: None,
-        };
-        let level = |of: usize, idle: usize| {
-            let outcomes = moved(of, idle);
-            let all = Outcomes {
-                outcomes: &outcomes,
-                ball: &BALLS[0],
-                eps: 8.0 / 255.0,
-                gradient_free: false,
-                steps: 32,
-                basis,
-                half: None,
-                softened: &[],
-                estimated: false,
-            };
-            direction(&all).severity()
-        };
+        let level = |of: usize, idle: usize| direction(&all_of(&moved(of, idle), Form::Published)).severity();
         assert_eq!(level(40, 0), Severity::Ok);
         assert_eq!([(40, 9), (7, 6)].map(|(of, idle)| level(of, idle)), [Severity::Warning; 2]);
         assert_eq!([(40, 10), (40, 39), (8, 2)].map(|(of, idle)| level(of, idle)), [Severity::Error; 3]);
+    }
+
+    /// CA- aims at one image, the copy of its query: the distance to the copy has no slope there. QA+ moves the
+    /// same images if the model has a gradient.
+    #[test]
+    fn targets_that_are_copies_are_told_from_a_gradient_of_zero() {
+        let found = |shift: f64| {
+            let still = Outcome { attack: "CA-".into(), shift: 0.0, steps: 0, ..outcome(0.0, 1.0) };
+            let outcomes = vec![still, Outcome { shift, ..outcome(0.0, 0.5) }];
+            direction(&all_of(&outcomes, Form::Published))
+        };
+        for (shift, copies) in [(0.1, true), (0.0, false)] {
+            let Found::Failed(Severity::Error, text) = found(shift) else { panic!() };
+            assert!(text.contains("CA-") && text.contains("moved no embedding at all"), "{text}");
+            assert_eq!(text.contains("copies"), copies, "{text}");
+        }
     }
 
     /// A report of R1 on 40 queries: along the exact gradient, `idle` of them stay at the clean image.
@@ -375,24 +435,7 @@ mod tests {
                 ..Outcome::default()
             };
             let outcomes: Vec<Outcome> = (0..40).map(of_query).collect();
-            let basis = Basis {
-                ranked: 101,
-                form: audit_report::record::Form::Corrected,
-                metric: audit_report::record::Metric::NormalizedEuclidean,
-                foreign: None,
-            };
-            let all = Outcomes {
-                outcomes: &outcomes,
-                ball: &BALLS[0],
-                eps: 8.0 / 255.0,
-                gradient_free: false,
-                steps: 32,
-                basis,
-                half: None,
-                softened: &[],
-                estimated: false,
-            };
-            direction(&all)
+            direction(&all_of(&outcomes, Form::Corrected))
         };
         let Found::Failed(Severity::Error, text) = level(10) else { panic!() };
         assert!(text.contains("on 10 of 40 queries"), "{text}");
@@ -403,23 +446,7 @@ mod tests {
     #[test]
     fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
         let judged = |check: fn(&Outcomes) -> Found, outcome: Outcome, eps: f32| {
-            check(&Outcomes {
-                outcomes: &[outcome],
-                ball: &BALLS[0],
-                eps,
-                gradient_free: false,
-                steps: 32,
-                basis: Basis {
-                    ranked: 101,
-                    form: audit_report::record::Form::Published,
-                    metric: audit_report::record::Metric::NormalizedEuclidean,
-                    foreign: None,
-                },
-                half: None,
-                softened: &[],
-                estimated: false,
-            })
-            .severity()
+            check(&Outcomes { eps, ..all_of(&[outcome], Form::Published) }).severity()
         };
         let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| judged(check, outcome, 8.0 / 255.0);
         let within_published = |linf: f32| judged(bounds, outcome(linf, 0.5), 0.03137);

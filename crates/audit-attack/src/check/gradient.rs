@@ -3,7 +3,7 @@
 use audit_base::Result;
 use audit_base::random::Random;
 use audit_gallery::space::product;
-use audit_model::untouched::Untouched;
+use audit_model::reference::Untouched;
 use ndarray::ArrayView2;
 
 /// Steps of the finite differences, in pixel units; the usually best ones first. In deep ReLU nets a step of

@@ -18,8 +18,8 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     masked_below(outcomes).unwrap_or(found)
 }
 
-/// The finding that the searches for the smallest change missed others of at most half the size, beyond chance
-/// and on a tenth of the correct queries or more; see [`ladder::DOUBTS`].
+/// The finding that the searches for the smallest change missed others of at most half the size, beyond
+/// chance and on a tenth of the correct queries or more; see [`ladder::DOUBTS`].
 fn masked_below(outcomes: &[Outcome]) -> Option<Found> {
     let right = attacked(outcomes).filter(|o| o.before.hit == Some(true));
     let passed_by: Vec<bool> = right.map(|o| o.enough.is_some_and(|enough| enough.passed_by)).collect();
@@ -38,7 +38,7 @@ fn masked_below(outcomes: &[Outcome]) -> Option<Found> {
 /// tier, on the same queries, beyond chance. `softened` are the nodes that softened backward passes change.
 fn masked_at_eps(outcomes: &[Outcome], softened: &[String]) -> Found {
     if attacked(outcomes).next().is_none() {
-        return no_strong_search();
+        return no_strong_search(outcomes);
     }
     let correct = || attacked(outcomes).filter(|o| o.before.hit == Some(true));
     let right = correct().count();
@@ -123,7 +123,7 @@ fn in_words(duel: &Duel, member: &Member, equal: bool, softened: &[String]) -> S
         "a search without gradients".to_string()
     } else {
         match member.route {
-            Route::Surrogate => "the same steps along gradients of the widened model".to_string(),
+            Route::Widened => "the same steps along gradients of the widened model".to_string(),
             route => format!("the same steps along {} gradients", route.in_words()),
         }
     };

@@ -20,7 +20,7 @@ pub mod load;
 mod masked;
 pub mod plans;
 pub mod preprocessing;
-pub mod rivals;
+pub mod stronger_attacks;
 
 use crate::Plan;
 use audit_base::{Error, Result};
@@ -48,9 +48,9 @@ pub enum CheckFn {
     /// The outcomes of the trials of the strong search.
     Strong(fn(&attacked::Outcomes) -> Found),
     /// Further attacks.
-    Doctor(plans::Attacks, fn(&mut rivals::DoctorInput) -> Result<Found>),
+    Doctor(plans::Attacks, fn(&mut stronger_attacks::DoctorInput) -> Result<Found>),
     /// Another attack on the same trials, which should not be better than the audit's own attack.
-    Rival(plans::Attacks, fn(&mut rivals::DoctorInput) -> Result<Found>),
+    Rival(plans::Attacks, fn(&mut stronger_attacks::DoctorInput) -> Result<Found>),
 }
 
 impl Check {
@@ -86,7 +86,11 @@ impl Check {
 
     /// Runs a check that attacks again; `None` for the others. `masking` is what is known of the model's
     /// gradient.
-    pub fn examine(&self, input: &mut rivals::DoctorInput, masking: Masking) -> Result<Option<Finding>> {
+    pub fn examine(
+        &self,
+        input: &mut stronger_attacks::DoctorInput,
+        masking: Masking,
+    ) -> Result<Option<Finding>> {
         let (CheckFn::Doctor(_, examine) | CheckFn::Rival(_, examine)) = self.run else { return Ok(None) };
         let found = examine(input)?;
         Ok(Some(self.reason.advising(self.advice(input.plan.effort.is_some(), masking), found)))
@@ -127,17 +131,17 @@ pub static CHECKS: &[Check] = &[
     check(&reason::WORST_CASE, CheckFn::Attacked(attacked::worst_case)),
     check(&reason::MASKED_GRADIENTS, CheckFn::Strong(attacked::masked)),
     check(&reason::CONTRADICTED, CheckFn::Strong(attacked::contradicted)),
-    check(&reason::MORE_STEPS, CheckFn::Rival(plans::more_steps, rivals::more_steps)),
-    check(&reason::RESTARTS, CheckFn::Rival(plans::restarts, rivals::restarts)),
-    check(&reason::STEP_SIZE, CheckFn::Rival(plans::step_size, rivals::step_size)),
-    check(&reason::ONE_STEP, CheckFn::Rival(plans::one_step, rivals::one_step)),
-    check(&reason::BUDGET, CheckFn::Doctor(plans::budget, rivals::budget)),
-    check(&reason::UNBOUNDED, CheckFn::Doctor(plans::unbounded, rivals::unbounded)),
-    check(&reason::CURVE, CheckFn::Doctor(plans::curve, rivals::curve)),
-    check(&reason::NOISE, CheckFn::Rival(plans::noise, rivals::noise)),
-    check(&reason::BLACK_BOX, CheckFn::Rival(plans::black_box, rivals::black_box)),
-    check(&reason::TRANSFER, CheckFn::Rival(plans::transfer, rivals::transfer)),
-    check(&reason::EIGHT_BIT, CheckFn::Doctor(plans::none, rivals::eight_bit)),
+    check(&reason::MORE_STEPS, CheckFn::Rival(plans::more_steps, stronger_attacks::more_steps)),
+    check(&reason::RESTARTS, CheckFn::Rival(plans::restarts, stronger_attacks::restarts)),
+    check(&reason::STEP_SIZE, CheckFn::Rival(plans::step_size, stronger_attacks::step_size)),
+    check(&reason::ONE_STEP, CheckFn::Rival(plans::one_step, stronger_attacks::one_step)),
+    check(&reason::BUDGET, CheckFn::Doctor(plans::budget, stronger_attacks::budget)),
+    check(&reason::UNBOUNDED, CheckFn::Doctor(plans::unbounded, stronger_attacks::unbounded)),
+    check(&reason::CURVE, CheckFn::Doctor(plans::curve, stronger_attacks::curve)),
+    check(&reason::NOISE, CheckFn::Rival(plans::noise, stronger_attacks::noise)),
+    check(&reason::BLACK_BOX, CheckFn::Rival(plans::black_box, stronger_attacks::black_box)),
+    check(&reason::TRANSFER, CheckFn::Rival(plans::transfer, stronger_attacks::transfer)),
+    check(&reason::EIGHT_BIT, CheckFn::Doctor(plans::none, stronger_attacks::eight_bit)),
 ];
 
 /// Runs the checks for which `of` returns a finding.

@@ -1,4 +1,5 @@
-//! The attacks of the checks in [`rivals`](super::rivals), from which their cost is known before they run.
+//! The attacks of the checks in [`stronger_attacks`](super::stronger_attacks), from which their cost is known
+//! before they run.
 
 use crate::{Plan, Room, Trial};
 use audit_report::judge::published::PUBLISHED_EPS;
@@ -244,8 +245,8 @@ mod tests {
         assert_eq!(of(&["noise"]), Amount { usual: 192 + 200, most: 192 + 200 });
     }
 
-    /// By hand: 12,800 images make 128 moves. An image that may go anywhere, over a distance of 1, takes steps
-    /// of 6/128.
+    /// By hand: 12,800 images make 128 moves. An image that may go anywhere, over a distance of 1, takes
+    /// steps of 6/128.
     #[test]
     fn a_population_is_examined_by_its_moves() {
         let nes = Plan { search: &crate::search::POPULATION_NES, steps: 3200, ..plan() };

@@ -12,7 +12,7 @@ use super::{Aims, Member};
 use crate::ball::whole_levels;
 use crate::plan::Plan;
 use crate::runner::{Event, Further, Watch};
-use crate::search::GREY_LEVELS;
+use crate::search::Levels;
 use audit_base::Result;
 use audit_gallery::data::GREY_LEVEL;
 use audit_model::Route;
@@ -326,7 +326,7 @@ impl Descent<'_, '_, '_> {
                 state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
             }
             let Some(size) = size else { continue };
-            if (member.search == &GREY_LEVELS || files) && !in_files {
+            if (member.search.levels == Levels::Images || files) && !in_files {
                 enough.as_file = Some(enough.as_file.map_or(size, |smallest| smallest.min(size)));
             }
             if enough.size.is_none_or(|smallest| size < smallest) {

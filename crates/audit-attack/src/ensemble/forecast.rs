@@ -5,7 +5,7 @@ use super::ladder;
 use super::members;
 use super::run::Strong;
 use crate::loss::Loss;
-use crate::losses::{Losses, check_embeddings};
+use crate::loss_batch::{Losses, check_embeddings};
 use crate::passes::Room;
 use crate::trial::Trial;
 use audit_base::Result;

@@ -10,7 +10,7 @@ use crate::objective::r1;
 use crate::passes::Passes;
 use crate::plan::Plan;
 use crate::runner::{Event, Evidence, Task, Variation, Watch, load, start};
-use crate::search::{GREY_LEVELS, RANDOM_8_BIT};
+use crate::search::Levels;
 use crate::trial::{Aims, From, Member, Objective, Trial};
 use audit_base::Result;
 use audit_gallery::data::resized;
@@ -73,7 +73,7 @@ fn plan_of(member: &Member, plan: &Plan, effort: usize) -> Plan {
     let steps = member.steps_at(effort);
     // A protocol's 0.03137 stands for 8 grey levels. Images of whole levels reach the eighth, which lies
     // beyond.
-    let by_levels = [&GREY_LEVELS, &RANDOM_8_BIT].contains(&member.search) && plan.ball.is_box;
+    let by_levels = member.search.levels != Levels::None && plan.ball.is_box;
     let eps = if by_levels { whole_levels(plan.eps) } else { plan.eps };
     let alpha = match member.alpha {
         Some(share) => share * plan.eps,
@@ -336,6 +336,7 @@ impl Chunk<'_> {
 mod tests {
     use super::*;
     use crate::BALLS;
+    use crate::search::{RANDOM, RANDOM_8_BIT};
     use audit_report::record::Metric;
     use ndarray::array;
 
@@ -345,7 +346,7 @@ mod tests {
     fn searches_by_whole_levels_reach_the_eighth_of_the_published_eps() {
         let plan = Plan { eps: 0.03137, ..crate::plan::tests::plan() };
         let all: Vec<&Member> = r1::RECALL.iter().flat_map(|tier| tier.iter()).collect();
-        for (search, eps) in [(&RANDOM_8_BIT, 8.0 / 255.0), (&crate::search::RANDOM, 0.03137)] {
+        for (search, eps) in [(&RANDOM_8_BIT, 8.0 / 255.0), (&RANDOM, 0.03137)] {
             let member = all.iter().find(|member| member.search == search).unwrap();
             assert_eq!(plan_of(member, &plan, 1).eps, eps);
         }

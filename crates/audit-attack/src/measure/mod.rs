@@ -4,7 +4,7 @@
 pub mod captured;
 mod distance;
 mod first;
-pub mod kept;
+pub mod preserved;
 mod rank;
 
 pub use captured::CAPTURED;

@@ -1,7 +1,7 @@
 //! Mean ranks: of the perturbed image in the rankings of its targets, or of the targets in the ranking of the
 //! perturbed query. The order of the targets in the latter.
 
-use super::{kept, marks, mean};
+use super::{marks, mean, preserved};
 use crate::trial::{At, Measure, percent};
 use audit_gallery::space::Gallery;
 use audit_gallery::space::ranks::{self, Ask, Mark};
@@ -32,7 +32,7 @@ pub const QUERY_RANK: Measure = Measure {
 /// Mean rank of the targets, and of the kept images, in the ranking of the perturbed query.
 pub const QUERY_RANK_AND_KEPT: Measure = Measure {
     facts: &measures::QUERY_RANK_AND_KEPT,
-    asks: |at| vec![of_targets(at), kept::ask(at)],
+    asks: |at| vec![of_targets(at), preserved::ask(at)],
     measured: |at, ranks| {
         let (of_targets, of_kept) = ranks.split_at(at.trial.targets.len());
         Measures { rank: mean(of_targets), kept: mean(of_kept), ..Measures::default() }
@@ -70,7 +70,7 @@ pub const ORDER: Measure =
 /// [`ORDER`], and the mean rank of the kept images.
 pub const ORDER_AND_KEPT: Measure = Measure {
     facts: &measures::ORDER_AND_KEPT,
-    asks: |at| vec![of_ordered(at), kept::ask(at)],
+    asks: |at| vec![of_ordered(at), preserved::ask(at)],
     measured: |at, ranks| {
         let (of_targets, of_kept) = ranks.split_at(at.trial.targets.len());
         Measures { kept: mean(of_kept), ..ordered(at, of_targets) }

@@ -110,7 +110,7 @@ pub const RECALL: Ensemble = &[
         Member { facts: &members::MARGIN_RANDOM, from: From::Random, ..MARGIN },
         Member { facts: &members::MARGIN_SOFTENED, route: Route::Softened, ..MARGIN },
         Member { facts: &members::MARGIN_STRAIGHT, route: Route::StraightThrough, ..MARGIN },
-        Member { facts: &members::MARGIN_SURROGATE, route: Route::Surrogate, until: None, ..MARGIN },
+        Member { facts: &members::MARGIN_WIDENED, route: Route::Widened, until: None, ..MARGIN },
     ],
     &[PROBE],
     &[CLASSES],

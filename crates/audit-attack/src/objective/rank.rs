@@ -114,8 +114,8 @@ pub const RANKS: Ensemble = &[
     &[
         OTHERS,
         Member {
-            facts: &members::OTHERS_SURROGATE,
-            route: Route::Surrogate,
+            facts: &members::OTHERS_WIDENED,
+            route: Route::Widened,
             or: Some(Route::StraightThrough),
             steps: 30,
             ..OTHERS

@@ -43,7 +43,7 @@ pub fn keeping<'a>(
     adapt: bool,
 ) -> Loss<'a> {
     let (gallery, k) = (&context.gallery, context.xi_k);
-    let kept = qa::hinge(gallery, trial.query, measure::kept::items(context, trial), Aim::First);
+    let kept = qa::hinge(gallery, trial.query, measure::preserved::items(context, trial), Aim::First);
     let weight = move |s: f64| (k * s).exp().min(XI_MAX);
     let fixed = (!adapt).then(|| {
         let d: Vec<f32> = gallery.distances(gallery.point(trial.query)).iter().map(|&d| d as f32).collect();
@@ -94,7 +94,8 @@ mod tests {
                 assert!((w - expected).abs() <= 1e-5 * (xi as f32), "{i}: {w}, expected {expected}");
             }
         }
-        // Clean, image c is at c/100. Of the kept ones 1, 3, 4, 5, 6, each is farther than the images before it.
+        // Clean, image c is at c/100. Of the kept ones 1, 3, 4, 5, 6, each is farther than the images before
+        // it.
         let s = [1, 3, 4, 5, 6].map(|c| (1..=c).sum::<i32>()).iter().sum::<i32>();
         let s = f64::from(s) / 100.0 / (5.0 * 1001.0);
         context.xi_k = 3e4;

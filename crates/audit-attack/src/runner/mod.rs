@@ -98,8 +98,8 @@ pub struct Variation<'v> {
     /// A run ends at the first image whose loss is lower.
     pub enough: Option<f64>,
     /// Images that a run tries at once. More than one only for searches that
-    /// [propose](crate::search::Walk::another) several, or along the mean gradient of JPEG files of several
-    /// [qualities](audit_gallery::data::QUALITIES).
+    /// [propose](crate::search::SearchState::another) several, or along the mean gradient of JPEG files of
+    /// several [qualities](audit_gallery::data::QUALITIES).
     pub at_once: usize,
 }
 

@@ -4,7 +4,7 @@ use super::slots::as_input;
 use super::task::{Run, Task};
 use super::worker::Worker;
 use super::{Evidence, LAST, locked};
-use crate::losses::{check_embeddings, check_loss};
+use crate::loss_batch::{check_embeddings, check_loss};
 use crate::measure::measure_all;
 use crate::trial::Trial;
 use audit_base::{Error, Result};

@@ -6,7 +6,7 @@ use super::worker::Worker;
 use super::{CleanImage, load, locked};
 use crate::ball::Bound;
 use crate::draw::{Draw, NOISE};
-use crate::losses::check_embeddings;
+use crate::loss_batch::check_embeddings;
 use crate::measure::measure_all;
 use crate::passes::{GRADIENT_PASSES, Passes};
 use crate::search::{RANDOM, Scaled, Setting};

@@ -49,9 +49,9 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    /// Whether this run counts instead of another run of its job: the one with more success, then the one with
-    /// the smaller perturbation, then the one with the lower loss. Among equal runs the earliest start counts,
-    /// so that the order in which runs end does not matter.
+    /// Whether this run counts instead of another run of its job: the one with more success, then the one
+    /// with the smaller perturbation, then the one with the lower loss. Among equal runs the earliest start
+    /// counts, so that the order in which runs end does not matter.
     fn beats(&self, other: &Measurement) -> bool {
         let order = (other.success.total_cmp(&self.success))
             .then(self.size.total_cmp(&other.size))

@@ -4,7 +4,7 @@ use super::slots::Slots;
 use super::task::{Run, Task};
 use super::worker::Worker;
 use crate::loss::Loss;
-use crate::losses::{Losses, check_embeddings, check_loss};
+use crate::loss_batch::{Losses, check_embeddings, check_loss};
 use crate::search::Scaled;
 use audit_base::{Error, Result};
 use audit_model::Differentiable;

@@ -5,7 +5,7 @@ use crate::ball::Bound;
 use crate::draw::Draw;
 use crate::loss::Loss;
 use crate::plan::Plan;
-use crate::search::{Setting, Walk};
+use crate::search::{SearchState, Setting};
 use crate::trial::{AttackContext, Trial};
 use audit_gallery::data::Resampling;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) struct Run<'a> {
     /// Whether the first image is the clean one.
     pub begins_clean: bool,
     /// The state of the search; `None` in a job of several trials, or if the image stays clean.
-    pub walk: Option<Box<dyn Walk>>,
+    pub walk: Option<Box<dyn SearchState>>,
     /// Steps made.
     pub step: usize,
     /// The loss at each iterate.
@@ -152,7 +152,7 @@ impl<'a> Task<'a> {
         elsewhere: bool,
         draw: Draw,
         shape: [usize; 3],
-    ) -> (Vec<f32>, Box<dyn Walk>, bool) {
+    ) -> (Vec<f32>, Box<dyn SearchState>, bool) {
         let plan = self.plan;
         let warm = elsewhere && self.how.is_some();
         // A step along the gradient of several files counts as that many steps.

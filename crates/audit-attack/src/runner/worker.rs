@@ -6,7 +6,7 @@ use super::task::{Run, Task};
 use super::{CleanImage, load, locked};
 use crate::draw::{Draw, NOISE};
 use crate::loss::Loss;
-use crate::losses::Losses;
+use crate::loss_batch::Losses;
 use crate::passes::{Passes, Room};
 use audit_base::{Error, Result};
 use audit_model::Differentiable;

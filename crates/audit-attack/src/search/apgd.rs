@@ -2,7 +2,7 @@
 //! decreasing, the step size is halved and the search restarts from the best image so far. The best image is
 //! the result.
 
-use super::{Best, Bound, Scaled, Search, Setting, Walk, usual};
+use super::{Best, Bound, Scaled, Search, SearchState, Setting, usual};
 use audit_report::facts::schedules;
 
 /// The step size is 2ε at first and then follows from the loss; α is not used.
@@ -18,7 +18,6 @@ struct Apgd {
     alpha: f32,
     /// Step numbers at which the step size is reconsidered, in descending order.
     checkpoints: Vec<usize>,
-    /// Steps made.
     step: usize,
     /// The image that the latest gradient belongs to.
     at: Vec<f32>,
@@ -67,8 +66,8 @@ impl Apgd {
         }
     }
 
-    /// Halves the step size if the steps since the last checkpoint helped too little. The search then goes on from
-    /// the best image; returns whether it does.
+    /// Halves the step size if the steps since the last checkpoint helped too little. The search then goes on
+    /// from the best image; returns whether it does.
     fn reconsider(&mut self) -> bool {
         self.checkpoints.pop();
         let few = (self.since.1 as f64) < ENOUGH * self.since.0 as f64;
@@ -86,7 +85,7 @@ impl Apgd {
     }
 }
 
-impl Walk for Apgd {
+impl SearchState for Apgd {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         if let Some(previous) = self.loss.replace(loss) {
             self.since.0 += 1;

@@ -1,7 +1,7 @@
 //! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in its own ball,
 //! which ends at the first image with such a loss.
 
-use super::{Bound, Scaled, Search, Smallest, Walk, usual};
+use super::{Bound, Scaled, Search, SearchState, Smallest, usual};
 use audit_report::facts::schedules::{self, BISECTION_ROUNDS, bisection_steps};
 
 /// The steps are shared among ten rounds; α is 2.5 times the round's ε over its steps.
@@ -56,7 +56,7 @@ impl Bisection {
     }
 }
 
-impl Walk for Bisection {
+impl SearchState for Bisection {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         if self.best.see(loss, x, bound) {
             return self.next(x, bound);
@@ -108,8 +108,8 @@ mod tests {
         assert_eq!((loss, seen), (1.0, 110));
     }
 
-    /// Only images 0.02 to 0.04 from the centre count, and the steps of the largest ball, 0.1125, go to and fro
-    /// over them. Those of a smaller ball reach them.
+    /// Only images 0.02 to 0.04 from the centre count, and the steps of the largest ball, 0.1125, go to and
+    /// fro over them. Those of a smaller ball reach them.
     #[test]
     fn a_ball_that_is_far_too_large_is_not_the_end() {
         let centre = [0.5f32];

@@ -1,7 +1,7 @@
 //! PGD with steps that shrink. The size of a step follows half a cosine wave from α to 0 (Loshchilov &
 //! Hutter, ICLR 2017, applied to attacks), so that the last steps settle. The best image is the result.
 
-use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking, usual};
+use super::{Best, Bound, Scaled, Search, SearchState, Setting, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// x ← P(x − α/2·(1 + cos(π·t/T))·s(∇L)), T times. With α = ε the first steps cross the ball.
@@ -13,12 +13,11 @@ pub const COSINE: Search = usual(&schedules::COSINE, |setting, _| {
 struct Cosine {
     alpha: f32,
     steps: usize,
-    /// Steps made.
     step: usize,
     best: Best,
 }
 
-impl Walk for Cosine {
+impl SearchState for Cosine {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.best.see(loss, x);
         bound.descend(x, gradient.values, shrinking(self.alpha, self.step, self.steps));

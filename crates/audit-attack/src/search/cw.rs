@@ -10,7 +10,7 @@
 //! Pixels stay in [0, 1] by projection, the first of the three ways of section V.B. With the change of
 //! variables, pixels at 0 or 1 hardly move within few iterations, and images of digits have no others.
 
-use super::{Bound, Scaled, Search, Setting, Smallest, Walk, usual};
+use super::{Bound, Scaled, Search, SearchState, Setting, Smallest, usual};
 use audit_report::facts::schedules::{self, CW_ROUNDS, cw_steps};
 
 /// The first c. Losses are distances, of the order of 1.
@@ -123,7 +123,7 @@ impl Cw {
     }
 }
 
-impl Walk for Cw {
+impl SearchState for Cw {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.found |= self.best.see(loss, x, bound);
         // [L]₊ has no gradient while L is below 0.
@@ -169,7 +169,7 @@ impl CwLinf {
     }
 }
 
-impl Walk for CwLinf {
+impl SearchState for CwLinf {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         let size = (bound.ball.size)(x, bound.centre);
         if self.best.see(loss, x, bound) && size <= self.tau {

@@ -7,7 +7,7 @@
 //! radius changes by other factors than in the paper.
 
 use super::momentum::MomentumSum;
-use super::{Bound, Scaled, Search, Setting, Smallest, Walk, shrinking, usual};
+use super::{Bound, Scaled, Search, SearchState, Setting, Smallest, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// Steps follow the momentum of the gradients, and shrink with the radius.
@@ -27,15 +27,14 @@ const LEAST: f32 = 0.005;
 /// The radius never falls below this share of the smallest perturbation found, whatever the linear model
 /// says.
 const LOWEST: f32 = 0.4;
-/// The way to the linear model's border is longer by this share if an image is before it, and shorter if it is
-/// beyond, so that the next image lands beyond it.
+/// The way to the linear model's border is longer by this share if an image is before it, and shorter if it
+/// is beyond, so that the next image lands beyond it.
 const BEYOND: f32 = 0.03;
 /// The share of the momentum that a step keeps.
 const DECAY: f32 = 0.5;
 
 struct Fmn {
     steps: usize,
-    /// Steps made.
     step: usize,
     /// The radius that the next image must stay in.
     eps: f32,
@@ -62,7 +61,7 @@ impl Fmn {
     }
 }
 
-impl Walk for Fmn {
+impl SearchState for Fmn {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.best.see(loss, x, bound);
         let size = (bound.ball.size)(x, bound.centre);
@@ -132,8 +131,8 @@ mod tests {
         assert!(found < 0.0 && image[0] > 0.5, "{found} at {image:?}");
     }
 
-    /// Only one of 100 values may change. The slope over all of them would make the first radius a hundredth of
-    /// the border's distance, 0.2, and a few steps would not reach it.
+    /// Only one of 100 values may change. The slope over all of them would make the first radius a hundredth
+    /// of the border's distance, 0.2, and a few steps would not reach it.
     #[test]
     fn values_that_may_not_change_have_no_part_in_the_slope() {
         let (centre, free) = ([0.5f32; 100], Vec::from_iter((0..100).map(|i| i == 7)));

@@ -3,19 +3,22 @@
 //! rounding could lead outside: images stay unrounded there.
 
 use super::momentum::{DECAY, MomentumSum};
-use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking, usual};
+use super::{Best, Bound, Levels, Scaled, Search, SearchState, Setting, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// Not a schedule of suites: it turns the images of another search into images that a file can hold.
-pub const GREY_LEVELS: Search = usual(&schedules::GREY_LEVELS, |setting, _| {
-    let Setting { steps, start, ref bound, .. } = *setting;
-    let mut first = start.to_vec();
-    if bound.ball.is_box {
-        round(&mut first, bound);
-    }
-    let (sum, best) = (MomentumSum::new(start.len(), DECAY), Best::new(&first));
-    Box::new(GreyLevels { steps, step: 0, exact: start.to_vec(), sum, best, first: Some(first) })
-});
+pub const GREY_LEVELS: Search = Search {
+    levels: Levels::Images,
+    ..usual(&schedules::GREY_LEVELS, |setting, _| {
+        let Setting { steps, start, ref bound, .. } = *setting;
+        let mut first = start.to_vec();
+        if bound.ball.is_box {
+            round(&mut first, bound);
+        }
+        let (sum, best) = (MomentumSum::new(start.len(), DECAY), Best::new(&first));
+        Box::new(GreyLevels { steps, step: 0, exact: start.to_vec(), sum, best, first: Some(first) })
+    })
+};
 
 /// Bisections of the line to the centre in [`nearest_levels`].
 const HALVINGS: usize = 12;
@@ -64,7 +67,6 @@ pub fn nearest_levels(x: &mut [f32], bound: &Bound) {
 
 struct GreyLevels {
     steps: usize,
-    /// Steps made.
     step: usize,
     /// The image before rounding [P].
     exact: Vec<f32>,
@@ -73,7 +75,7 @@ struct GreyLevels {
     first: Option<Vec<f32>>,
 }
 
-impl Walk for GreyLevels {
+impl SearchState for GreyLevels {
     fn first(&mut self) -> Option<Vec<f32>> {
         self.first.take()
     }

@@ -50,16 +50,29 @@ pub struct Search {
     pub smallest: bool,
     /// Images that are tried for each move; `None` if each step moves.
     pub population: Option<usize>,
+    /// What it does by whole grey levels in a box.
+    pub levels: Levels,
     /// Begins a run.
     pub begin: Begin,
 }
 
+/// What a search does by whole grey levels, n/255, in a box. No search does so in other balls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Levels {
+    /// Nothing.
+    None,
+    /// It changes pixels by whole levels: of an image with 8 bits a channel it makes others.
+    Changes,
+    /// It rounds every image to whole levels, whatever the clean image is.
+    Images,
+}
+
 /// Begins a run of a search.
-pub type Begin = fn(&Setting, Draw) -> Box<dyn Walk>;
+pub type Begin = fn(&Setting, Draw) -> Box<dyn SearchState>;
 
 /// The defaults of [`SEARCHES`]: the lowest loss in the ball, by steps of the search's own kind.
 const fn usual(facts: &'static Schedule, begin: Begin) -> Search {
-    Search { facts, plain_steps: false, smallest: false, population: None, begin }
+    Search { facts, plain_steps: false, smallest: false, population: None, levels: Levels::None, begin }
 }
 
 /// The input of a run.
@@ -97,7 +110,7 @@ impl Scaled<'_> {
 }
 
 /// The state of a search on one image.
-pub trait Walk: Send + Sync {
+pub trait SearchState: Send + Sync {
     /// The first image, if the search does not begin at [`Setting::start`].
     fn first(&mut self) -> Option<Vec<f32>> {
         None
@@ -207,9 +220,9 @@ impl Search {
     /// The step size within ε if no protocol has one. With it an image can reach the boundary and still
     /// change direction (Madry et al., ICLR 2018).
     pub fn usual_alpha(&self, eps: f32, steps: usize) -> f32 {
-        // A step along losses alone is hardly more than random: T of them go about √T·α, and not T·α. Of the α
-        // from 0.08 ε to 0.4 ε that were tried, those from 0.15 ε to 0.3 ε left the least ARS on both bundled
-        // models (suite `nes`, L2, ε 1 for plain.onnx and 3 for hardened.onnx, 32 moves, 24 queries).
+        // A step along losses alone is hardly more than random: T of them go about √T·α, and not T·α. Of the
+        // α from 0.08 ε to 0.4 ε that were tried, those from 0.15 ε to 0.3 ε left the least ARS on both
+        // bundled models (suite `nes`, L2, ε 1 for plain.onnx and 3 for hardened.onnx, 32 moves, 24 queries).
         let share = if self.population.is_some() { 6.0 } else { 2.5 };
         share * eps / self.moves(steps) as f32
     }

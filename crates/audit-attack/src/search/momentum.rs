@@ -2,7 +2,7 @@
 //! kinks of nets with ReLU, where the plain step jumps back and forth. Steps shrink, but not to zero. The
 //! best image is the result.
 
-use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking, usual};
+use super::{Best, Bound, Scaled, Search, SearchState, Setting, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// m ← μ·m + ∇L/mean|∇L| and x ← P(x − (α/2·(1 + cos(π·t/T)) + α/46)·s(m)), T times.
@@ -46,13 +46,12 @@ impl MomentumSum {
 struct Momentum {
     alpha: f32,
     steps: usize,
-    /// Steps made.
     step: usize,
     sum: MomentumSum,
     best: Best,
 }
 
-impl Walk for Momentum {
+impl SearchState for Momentum {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.best.see(loss, x);
         self.sum.add(gradient.values);

@@ -1,16 +1,16 @@
-//! PGD with momentum in a ball whose radius falls to ε (multi-ε: Croce & Hein, "Mind the Box", ICML 2021, who use
-//! it in ℓ1). A net that was trained within a ball hides small changes there: searches that begin at the clean
-//! image stay near it, and those that come from far away find others. In a box the radius is ε from the first
-//! step: the corners of the box that a signed step reaches are far away already.
+//! PGD with momentum in a ball whose radius falls to ε (multi-ε: Croce & Hein, "Mind the Box", ICML 2021, who
+//! use it in ℓ1). A net that was trained within a ball hides small changes there: searches that begin at the
+//! clean image stay near it, and those that come from far away find others. In a box the radius is ε from the
+//! first step: the corners of the box that a signed step reaches are far away already.
 
 use super::momentum::{DECAY, MomentumSum, SMALLEST};
-use super::{Best, Bound, COSINE, Scaled, Search, Setting, Walk, shrinking, usual};
+use super::{Best, Bound, COSINE, Scaled, Search, SearchState, Setting, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// The last radius is ε.
 pub const MULTI_EPS: Search = usual(&schedules::MULTI_EPS, |setting, _| {
     let to = setting.bound.eps;
-    Box::new(MultiEps::new(setting, if setting.bound.ball.is_box { to } else { widest(&setting.bound) }, to))
+    Box::new(MultiEps::new(setting, if setting.bound.ball.is_box { to } else { setting.bound.widest() }, to))
 });
 
 /// In a box [`COSINE`], and elsewhere [`MULTI_EPS`]. For losses that momentum lowers no further in a box.
@@ -23,7 +23,7 @@ pub const COSINE_MULTI_EPS: Search = usual(&schedules::COSINE_MULTI_EPS, |settin
 pub const SMALLER_EPS: Search = usual(&schedules::MULTI_EPS, |setting, _| {
     let Bound { ball, centre, eps, .. } = setting.bound;
     let to = SMALLER * (ball.size)(setting.start, centre).min(eps);
-    Box::new(MultiEps::new(setting, widest(&setting.bound), to))
+    Box::new(MultiEps::new(setting, setting.bound.widest(), to))
 });
 
 /// By how much [`SMALLER_EPS`] tries to make a perturbation smaller.
@@ -31,19 +31,12 @@ const SMALLER: f32 = 0.8;
 /// The share of the steps in which the radius falls, by the same factor each; it then stays.
 const FALLING: f32 = 0.6;
 
-/// The largest distance of an image from the centre.
-fn widest(bound: &Bound) -> f32 {
-    let values = bound.free.map_or(bound.centre.len(), |free| free.iter().filter(|free| **free).count());
-    (bound.ball.widest)(values)
-}
-
 struct MultiEps {
     /// The first radius and the last.
     radius: [f32; 2],
     /// The size of a step in the ball of radius ε. In another it is in proportion.
     alpha: f32,
     steps: usize,
-    /// Steps made.
     step: usize,
     sum: MomentumSum,
     /// Of the images within the last radius.
@@ -71,7 +64,7 @@ impl MultiEps {
     }
 }
 
-impl Walk for MultiEps {
+impl SearchState for MultiEps {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         let [_, to] = self.radius;
         if (bound.ball.size)(x, bound.centre) <= to + bound.ball.rounding(to) {

@@ -2,7 +2,7 @@
 //! alone. The loss is compared at pairs of images, x + σu and x − σu with normal u. The size σ of the noise
 //! alternates, so that both fine and coarse structure is seen. The best image is the result.
 
-use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, shrinking, usual};
+use super::{Best, Bound, Draw, Scaled, Search, SearchState, Setting, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// Pairs of images behind one move.
@@ -16,7 +16,6 @@ pub const NES: Search = usual(&schedules::NES, |setting, draw| Box::new(Nes::new
 struct Nes {
     draw: Draw,
     steps: usize,
-    /// Images tried.
     tried: usize,
     /// The image that moves.
     at: Vec<f32>,
@@ -27,7 +26,6 @@ struct Nes {
     /// The sum of the directions, each times the difference of its losses, and the number of pairs in it.
     slope: Vec<f32>,
     pairs: usize,
-    /// Moves made.
     moves: usize,
     best: Best,
 }
@@ -64,7 +62,7 @@ impl Nes {
     }
 }
 
-impl Walk for Nes {
+impl SearchState for Nes {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: Scaled) {
         self.best.see(loss, x);
         self.tried += 1;

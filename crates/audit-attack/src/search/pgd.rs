@@ -1,7 +1,7 @@
 //! Projected gradient descent (Madry et al., ICLR 2018), as the published evaluations run it. All steps have
 //! the same size, and the last image is the result. One step of size ε is FGSM.
 
-use super::{Bound, Scaled, Search, Walk, usual};
+use super::{Bound, Scaled, Search, SearchState, usual};
 use crate::Draw;
 use audit_report::facts::schedules;
 
@@ -35,7 +35,7 @@ struct Fgsm {
     done: bool,
 }
 
-impl Walk for Fgsm {
+impl SearchState for Fgsm {
     fn step(&mut self, x: &mut [f32], bound: &Bound, _: f64, gradient: Scaled) {
         bound.descend(x, gradient.values, bound.eps);
         self.done = true;
@@ -46,7 +46,7 @@ impl Walk for Fgsm {
     }
 }
 
-impl Walk for Pgd {
+impl SearchState for Pgd {
     fn first(&mut self) -> Option<Vec<f32>> {
         self.first.take()
     }

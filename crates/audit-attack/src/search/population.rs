@@ -2,7 +2,7 @@
 //! steps of one size along a gradient that is estimated from the losses of a population of images. The last
 //! image is the result.
 
-use super::{Bound, Draw, Scaled, Search, Setting, Walk, usual};
+use super::{Bound, Draw, Scaled, Search, SearchState, Setting, usual};
 use audit_model::estimate::{POPULATION, noise_of_blocks};
 use audit_report::facts::schedules;
 
@@ -30,7 +30,6 @@ struct Population {
     free: Option<Vec<bool>>,
     /// Whether points are images; see [`Bound::pixels`].
     pixels: bool,
-    /// Images tried.
     tried: usize,
     /// The image that moves.
     at: Vec<f32>,
@@ -80,7 +79,7 @@ impl Population {
     }
 }
 
-impl Walk for Population {
+impl SearchState for Population {
     /// From the clean image, |σu| ≤ ε keeps it in the box.
     fn first(&mut self) -> Option<Vec<f32>> {
         (self.steps > 0).then(|| self.probe(self.sigma).collect())

@@ -77,7 +77,6 @@ struct Annotations<'a> {
     file: &'a str,
     /// The field that names the image.
     field: &'a str,
-    /// The folder of the images.
     folder: &'a str,
 }
 

@@ -12,7 +12,6 @@ use audit_base::files::{self, hex};
 use audit_base::{Error, Result};
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
 const ABOUT: &str = "a .parquet file of embeddings that `audit embed` or `--cache` wrote";
 /// Keys of the notes about a file.
@@ -177,13 +176,18 @@ impl Embedded {
     /// The rows of images, by their ids; `None` if missing. Fast if the ids are in the same order as the
     /// rows.
     pub fn rows<'a>(&self, ids: impl IndexedParallelIterator<Item = &'a str>) -> Vec<Option<usize>> {
-        let id = |row: usize| self.images[row].id.as_str();
-        let names = LazyLock::new(|| NameIndex::of(self.images.len(), id));
-        let row = |(at, wanted): (usize, &str)| match self.images.get(at) {
-            Some(image) if image.id == wanted => Some(at),
-            _ => names.find(wanted, id),
+        let here = |(at, wanted): (usize, &'a str)| {
+            let is_here = self.images.get(at).is_some_and(|image| image.id == wanted);
+            (is_here.then_some(at), wanted)
         };
-        ids.enumerate().map(row).collect()
+        let found: Vec<(Option<usize>, &str)> = ids.enumerate().map(here).collect();
+        if found.iter().all(|(row, _)| row.is_some()) {
+            return found.into_iter().map(|(row, _)| row).collect();
+        }
+        let id = |row: usize| self.images[row].id.as_str();
+        let names = NameIndex::of(self.images.len(), id);
+        let find = |(row, wanted): (Option<usize>, &str)| row.or_else(|| names.find(wanted, id));
+        found.into_par_iter().map(find).collect()
     }
 
     /// The embedding in a row, `[D]`.

@@ -200,7 +200,6 @@ pub(super) enum Undecoded {
 }
 
 impl Undecoded {
-    /// The error of the image `shown`.
     pub(super) fn error(self, shown: &impl Display) -> Error {
         match self {
             Undecoded::Wrong(reason) => Error::usage(format!("can't decode image {shown}: {reason}")),

@@ -35,19 +35,7 @@ impl FromStr for Partition {
     }
 }
 
-impl TryFrom<String> for Partition {
-    type Error = String;
-
-    fn try_from(text: String) -> std::result::Result<Partition, String> {
-        text.parse()
-    }
-}
-
-impl From<Partition> for String {
-    fn from(partition: Partition) -> String {
-        partition.to_string()
-    }
-}
+audit_base::as_text!(Partition);
 
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

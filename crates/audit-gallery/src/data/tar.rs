@@ -61,7 +61,6 @@ struct Sample {
     /// The name of the image, and its position in the archive.
     image: Option<(String, Part)>,
     class: Option<String>,
-    /// The extensions of its files.
     extensions: Vec<String>,
 }
 

@@ -76,6 +76,22 @@ pub struct Gallery {
     centres: Option<Array2<f32>>,
 }
 
+/// Refuses embeddings of images that are not finite (exit code 12): they are at no distance from others. `id`
+/// names an image by its place among them.
+pub fn refuse_not_finite<'p, 'i>(
+    embeddings: impl IntoIterator<Item = ArrayView1<'p, f32>>,
+    id: impl Fn(usize) -> &'i str,
+) -> Result<()> {
+    let mut embeddings = embeddings.into_iter();
+    match embeddings.position(|one| !one.fold(true, |all, v| all & v.is_finite())) {
+        None => Ok(()),
+        Some(bad) => Err(Error::untrusted(format!(
+            "the clean embedding of `{}` is not finite: check the model's preprocessing and this image",
+            id(bad)
+        ))),
+    }
+}
+
 impl Gallery {
     /// A gallery of raw embeddings [N, D], with the class and the name of each.
     pub fn new(metric: Metric, raw: Array2<f32>, labels: Vec<usize>, ids: Vec<String>) -> Result<Self> {
@@ -93,14 +109,7 @@ impl Gallery {
                 if n == 1 { "only 1 image" } else { "no image" }
             )));
         }
-        if let Some(bad) =
-            raw.rows().into_iter().position(|row| !row.fold(true, |all, v| all & v.is_finite()))
-        {
-            return Err(Error::untrusted(format!(
-                "the clean embedding of `{}` is not finite: check the model's preprocessing and this image",
-                ids[bad]
-            )));
-        }
+        refuse_not_finite(raw.rows(), |i| ids[i].as_str())?;
         let name = |i: usize| ids[i].as_str();
         let index = NameIndex::of(n, name);
         if let Some((i, first)) = index.twice(name) {

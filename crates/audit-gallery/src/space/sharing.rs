@@ -1,12 +1,14 @@
 //! Pairs that share an identity. Their errors come together: somebody who looks like many others is confused
 //! in many pairs. So a mean over pairs varies more than one over independent pairs.
 
+use audit_base::distributions::student_over_normal;
+
 /// Fewest identities from which the variance of pairs that share them is estimated.
 const LEAST: usize = 10;
 
 /// By how many times the variance of a sum over pairs exceeds that of independent pairs. Of each pair: the
 /// identities of both images, and what it adds to the sum, minus the mean of its kind. It is exactly 1 if no
-/// two pairs share an identity, and never less.
+/// two pairs share an identity, and never less. `alpha` is the chance that an interval made with it misses.
 ///
 /// If all pairs add the same, nothing tells how much pairs depend on each other. They then count as many as
 /// are disjoint, and so do pairs of fewer than 10 identities.
@@ -15,9 +17,9 @@ const LEAST: usize = 10;
 /// (Fafchamps and Gubert, 2007; Aronow, Samii and Assenova, Political Analysis 2015). Two pairs that share both
 /// identities count for each of them. If they counted once, the estimate would be too low for few people: in the
 /// simulation of docs/threats.md, 83 % of the intervals of a FAR of 0.1 would contain it for 12 people, where
-/// 94 % do. As is usual for clustered variances, it grows by m/(m − 1) for m identities, and the normal quantile becomes that of
-/// Student's t with m − 1 degrees of freedom.
-pub fn inflation(pairs: &[([usize; 2], f64)]) -> f64 {
+/// 94 % do. As is usual for clustered variances, it grows by m/(m − 1) for m identities, and the normal quantile
+/// becomes that of Student's t with m − 1 degrees of freedom.
+pub fn inflation(pairs: &[([usize; 2], f64)], alpha: f64) -> f64 {
     let identities: Vec<[usize; 2]> = pairs.iter().map(|(pair, _)| *pair).collect();
     let disjoint = disjoint(&identities);
     if disjoint == pairs.len() {
@@ -41,13 +43,7 @@ pub fn inflation(pairs: &[([usize; 2], f64)]) -> f64 {
     }
     let shared = sums.iter().map(|sum| sum * sum).sum::<f64>() - twice;
     let freedom = (count - 1) as f64;
-    (student(freedom).powi(2) * count as f64 / freedom * shared / alone).max(1.0)
-}
-
-/// The 97.5 % quantile of Student's t over that of the normal distribution, to 0.02 % from 9 degrees of
-/// freedom on: three terms of the expansion of Cornish and Fisher.
-fn student(freedom: f64) -> f64 {
-    1.0 + (1.2103647 + (1.4400768 + 1.3040289 / freedom) / freedom) / freedom
+    (student_over_normal(freedom, alpha / 2.0).powi(2) * count as f64 / freedom * shared / alone).max(1.0)
 }
 
 /// A number of pairs no two of which share an identity: those that remain if pairs whose identities are in
@@ -99,26 +95,22 @@ mod tests {
         assert_eq!((disjoint(&[]), identities(&[])), (0, 0));
     }
 
-    /// Expected values: `scipy.stats.t.ppf(0.975, f) / scipy.stats.norm.ppf(0.975)`.
-    #[test]
-    fn quantiles_of_student() {
-        for (freedom, expected) in [(9.0, 1.154183), (20.0, 1.064287), (100.0, 1.012249)] {
-            assert!((student(freedom) / expected - 1.0).abs() < 2e-4, "{}", student(freedom));
-        }
-    }
-
     /// By hand. Each of ten people has two pairs that both err or both don't: their sums have twice the
-    /// variance, and the two corrections are 10/9 and 1.1541².
+    /// variance, and the two corrections are 10/9 and the square of `scipy.stats.t.isf(a, 9) /
+    /// scipy.stats.norm.isf(a)`, which is 1.154183 for a = 0.025 and 1.452932 for 0.0005.
     #[test]
     fn pairs_of_one_person_count_once() {
         let all: Vec<_> = (0..20).map(|i| ([i / 2; 2], if i < 4 { 0.8 } else { -0.2 })).collect();
-        let expected = 2.0 * 10.0 / 9.0 * student(9.0).powi(2);
-        assert!((inflation(&all) - expected).abs() < 1e-12, "{}", inflation(&all));
+        for (alpha, student, tolerance) in [(0.05, 1.154183f64, 4e-4), (0.001, 1.452932, 7e-3)] {
+            let (found, expected) = (inflation(&all, alpha), 2.0 * 10.0 / 9.0 * student.powi(2));
+            assert!((found / expected - 1.0).abs() < tolerance, "{found}, expected {expected}");
+        }
         let apart: Vec<_> = (0..20).map(|i| ([2 * i, 2 * i + 1], all[i].1)).collect();
-        assert_eq!(inflation(&apart), 1.0);
+        assert_eq!(inflation(&apart, 0.05), 1.0);
         // If nothing varies, or of nine people, the disjoint pairs count.
-        assert_eq!(inflation(&all.iter().map(|(pair, _)| (*pair, 0.0)).collect::<Vec<_>>()), 2.0);
-        assert_eq!(inflation(&all[..18]), 2.0);
-        assert_eq!(inflation(&[]), 1.0);
+        let alike: Vec<_> = all.iter().map(|(pair, _)| (*pair, 0.0)).collect();
+        assert_eq!(inflation(&alike, 0.05), 2.0);
+        assert_eq!(inflation(&all[..18], 0.05), 2.0);
+        assert_eq!(inflation(&[], 0.05), 1.0);
     }
 }

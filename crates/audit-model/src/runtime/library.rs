@@ -24,11 +24,12 @@ const FETCH: &str = "`pip install onnxruntime` brings one, and so does `cargo xt
 ///
 /// Its telemetry is off ([`disable_telemetry`], which says what that asks of callers with threads). All its
 /// sessions together take at most `memory` for their tensors, of which the default is what is free less a
-/// reserve ([`crate::memory`]).
+/// reserve ([`crate::memory`]). Later calls refuse another `memory` (exit code 2), and find the library of
+/// the first.
 pub fn load(path: Option<&Path>, memory: Option<memory::Bytes>) -> Result<()> {
     let _one_at_a_time = LOADING.lock();
     if ENVIRONMENT.get().is_some() {
-        return Ok(());
+        return memory::refuse_other(memory);
     }
     disable_telemetry();
     let (environment, library) = match named_library(path)? {
@@ -114,7 +115,8 @@ fn search(at: &Surroundings) -> Result<(ort::environment::Environment, PathBuf)>
     }
     Err(Error::usage(format!(
         "ONNX Runtime {VERSION} isn't here: neither --ort-lib nor ORT_DYLIB_PATH names a library, and no other place has one that \
-         serves:{}\n{FETCH}",
+         serves:{}\n{FETCH}. If `audit` is outside of the Python environment that has onnxruntime, set ORT_DYLIB_PATH to \
+         the folder onnxruntime/capi there",
         seen.concat()
     )))
 }

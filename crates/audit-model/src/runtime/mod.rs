@@ -22,7 +22,7 @@ pub use provider::{Cuda, Provider, available, choose, require};
 pub use shapes::{infer, infer_statically, infer_unrun, infers_wrong, optimised, specialise};
 pub use sizes::{bytes_of, exposed, hollow};
 pub use telemetry::disable_telemetry;
-pub use tensor::{BoundTensor, Held};
+pub use tensor::{BoundTensor, RuntimeTensor};
 pub use version::VERSION;
 pub use words::is_failed_run;
 
@@ -144,7 +144,7 @@ pub enum Input<'a> {
     /// Shape and float32 values in host memory.
     Host(&'a [i64], &'a [f32]),
     /// An output of an earlier run, without a copy.
-    Held(&'a Held),
+    Runtime(&'a RuntimeTensor),
 }
 
 /// The memory that a [`BoundTensor`] is allocated in.
@@ -246,12 +246,12 @@ impl Session {
     }
 
     /// Runs the graph and returns the named outputs in the given order.
-    pub fn run(&mut self, inputs: &[(&str, Input)], outputs: &[&str]) -> Result<Vec<Held>> {
+    pub fn run(&mut self, inputs: &[(&str, Input)], outputs: &[&str]) -> Result<Vec<RuntimeTensor>> {
         if outputs.is_empty() {
             return Ok(vec![]);
         }
-        let mut held: HashMap<String, Held> = HashMap::new();
-        let mut run = || -> ort::Result<Vec<Held>> {
+        let mut held: HashMap<String, RuntimeTensor> = HashMap::new();
+        let mut run = || -> ort::Result<Vec<RuntimeTensor>> {
             for (i, piece) in self.pieces.iter_mut().enumerate() {
                 let names = self.cuts.wanted(i, outputs);
                 if names.is_empty() {
@@ -261,7 +261,7 @@ impl Session {
                 for (name, input) in inputs.iter().filter(|(name, _)| self.cuts.reads(i, name)) {
                     let value: SessionInputValue = match input {
                         Input::Host(shape, values) => TensorRef::from_array_view((*shape, *values))?.into(),
-                        Input::Held(held) => (&held.0).into(),
+                        Input::Runtime(held) => (&held.0).into(),
                     };
                     feed.push((Cow::Borrowed(*name), value));
                 }
@@ -270,9 +270,9 @@ impl Session {
                 let selector = names.iter().fold(OutputSelector::no_default(), |s, name| s.with(*name));
                 let options = RunOptions::new()?.with_outputs(selector);
                 let mut produced = piece.run_with_options(feed, &options)?;
-                let found: Vec<(String, Held)> = names
+                let found: Vec<(String, RuntimeTensor)> = names
                     .iter()
-                    .filter_map(|name| Some((name.to_string(), Held(produced.remove(name)?))))
+                    .filter_map(|name| Some((name.to_string(), RuntimeTensor(produced.remove(name)?))))
                     .collect();
                 drop(produced);
                 held.extend(found);

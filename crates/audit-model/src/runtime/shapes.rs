@@ -37,8 +37,8 @@ pub fn optimised(graph: &Graph) -> Result<Graph> {
     rewritten(graph, b.with_config_entry("session.use_env_allocators", "0").map_err(fault_of_setting)?)
 }
 
-/// Constants that ONNX Runtime adds if it fuses a MatMul and an Add. It refuses a graph that has a constant of
-/// this name already (1.31), as its own result and a file that it saved have.
+/// Constants that ONNX Runtime adds if it fuses a MatMul and an Add. It refuses a graph that has a constant
+/// of this name already (1.31), as its own result and a file that it saved have.
 const FUSED: [&str; 2] = ["gemm_input_shape", "gemm_output_shape"];
 
 fn rename_fused(graph: &mut Graph) {

@@ -7,7 +7,7 @@ use ort::memory::Allocator;
 use ort::value::{DynTensor, DynValue, TensorElementType, ValueType};
 
 /// A tensor that ONNX Runtime owns, on any device.
-pub struct Held(pub(super) DynValue);
+pub struct RuntimeTensor(pub(super) DynValue);
 
 /// A tensor that keeps its memory from run to run. One session writes it ([`super::Binding::output`]) and
 /// another reads it ([`super::Binding::input`]), without a copy and without an allocation.
@@ -17,7 +17,7 @@ pub struct BoundTensor {
     staging: Option<DynTensor>,
 }
 
-impl Held {
+impl RuntimeTensor {
     /// Shape and values in host memory. Errors: the tensor is not float32.
     pub fn floats(&self) -> Result<(&[i64], &[f32])> {
         let (shape, values) = self.0.try_extract_tensor::<f32>().map_err(fault("reading a result"))?;

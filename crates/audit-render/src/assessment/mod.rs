@@ -200,8 +200,8 @@ fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<Stri
     (Standing::Open, headline, [median, fixed.into()].into_iter().chain(report.caveat()).collect())
 }
 
-/// The verdict of attacks on decisions by a threshold. Published models have no such number, so that none says
-/// what is robust.
+/// The verdict of attacks on decisions by a threshold. Published models have no such number, so that none
+/// says what is robust.
 fn by_decisions(report: &Report) -> (Standing, String, Vec<String>) {
     // Whether each decision is wrong, on clean images and under attack.
     let decided = report.outcomes.iter().filter(|o| o.after.accepted.is_some()).filter_map(|o| {
@@ -264,8 +264,8 @@ fn by_robust(report: &Report, robust: &Robust, spans: &Spans) -> (Standing, Stri
             row.queries
         ),
         format!(
-            "Published defences keep {kept:.1} to {most_kept:.1} % of their clean R@1 under one attack, ES. Of the clean R@1 of \
-             the attacked queries, {:.1} %, that would be {weakest:.1} to {best:.1} %",
+            "Published defences keep {kept:.1} to {most_kept:.1} % of their clean R@1 under one attack, ES. For the attacked \
+             queries, whose clean R@1 is {:.1} %, this would be a robust R@1 of {weakest:.1} to {best:.1} %",
             robust.clean
         ),
     ];

@@ -7,7 +7,7 @@ use crate::escape::shell;
 use audit_base::Result;
 use audit_report::judge::quantity::ROBUST;
 use audit_report::judge::row::masked;
-use audit_report::record::{Report, reason};
+use audit_report::record::{Report, State, reason};
 
 /// Queries of a further audit that measures more than a report did.
 const MORE: usize = 200;
@@ -63,7 +63,7 @@ pub(super) fn next_steps(report: &Report, standing: Standing, own: bool) -> Resu
 }
 
 fn has(report: &Report, of: &reason::Reason) -> bool {
-    report.warnings.iter().any(|w| of.made(w))
+    report.warnings.iter().any(|w| of.made(w) && w.state == State::Failed)
 }
 
 /// Steps if the numbers may be of something else than was meant.

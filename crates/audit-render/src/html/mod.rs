@@ -8,20 +8,18 @@
 mod curves;
 pub mod examples;
 pub mod page;
-mod paper;
 mod retrieval;
 mod strong;
 mod verdict;
 mod weakest;
 
 pub use page::page;
-pub(super) use paper::sections as paper;
 
-use super::headline::{Headline, headlines};
+use super::headline::{Headline, headlines, scored};
 use super::sections::SECTIONS;
 use super::view::{
     about, about_ladder, bound, capital, crafted, dashed, ladder, measures, not_run, numbers, stepping,
-    strong_sample,
+    strong_sample, under_attack,
 };
 use audit_base::Result;
 use audit_report::facts::is_robust_term;
@@ -30,7 +28,7 @@ use audit_report::judge::quantity::Quantity;
 use audit_report::judge::row::{AttackRow, DASH, alarm, masked};
 use audit_report::record::{Attack, CheckResult, GateCheckKind, Report, Severity, State, Verdict, reason};
 use maud::{Markup, html};
-use page::{at, band, conditions, finding, scripted, section, sentence};
+use page::{at, band, check_finding, conditions, finding, scripted, section, sentence};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
@@ -56,11 +54,18 @@ fn alarms(report: &Report) -> Markup {
     }
 }
 
-/// The section on robustness.
 fn robustness(report: &Report) -> Markup {
+    let first = headlines(report);
+    let own = if scored(&first) { Vec::new() } else { under_attack(report) };
+    let lead = match own.is_empty() {
+        true => "Higher is more robust.",
+        // Of wrong decisions, for example, lower is.
+        false => "First what the attacks change. Of the numbers below it, higher is more robust.",
+    };
     let cards = html! {
         @for note in &report.scores.notes { p { (sentence(note)) } }
-        .scores { @for first in headlines(report) { (score(report, &first)) } }
+        @for text in &own { p { b { (sentence(text)) "." } } }
+        .scores { @for first in &first { (score(report, first)) } }
         @if let Some((rungs, chart)) = ladder(report).zip(curves::ladder(report)) {
             .card.rungs {
                 (chart)
@@ -71,7 +76,7 @@ fn robustness(report: &Report) -> Markup {
     };
     html! {
         @if let Some(gate) = &report.gate { (banner(gate)) }
-        (section("How robust is it?", "Higher is more robust.", cards))
+        (section("How robust is it?", lead, cards))
     }
 }
 
@@ -103,7 +108,7 @@ fn score(report: &Report, first: &Headline) -> Markup {
     let check = drops.find(|c| c.metric == row.quantity.name && !c.withheld);
     let base = check.and_then(|c| c.baseline);
     let above = if check.is_some_and(|c| c.baseline_above) { "above " } else { "" };
-    let baseline = base.map(|b| format!("baseline {above}{}", row.quantity.show(b)));
+    let baseline = base.map(|b| format!("baseline {above}{}", row.shown(b)));
     let details: Vec<String> = first.queries().into_iter().chain(baseline).collect();
     // A number stays with its unit.
     let remark = |text: &str| format!("{}. ", capital(text).replace(" %", "\u{a0}%"));
@@ -121,7 +126,6 @@ fn score(report: &Report, first: &Headline) -> Markup {
     }
 }
 
-/// The scale of a number.
 fn scale(value: f64, interval: Option<(f64, f64)>, base: Option<f64>) -> Markup {
     let share = |v: f64| v.clamp(0.0, 100.0);
     let x = at(share(value));
@@ -142,7 +146,6 @@ fn scale(value: f64, interval: Option<(f64, f64)>, base: Option<f64>) -> Markup 
     }
 }
 
-/// The section on trust.
 fn trust(report: &Report) -> Markup {
     let mut gravest: Vec<_> = report.warnings.iter().collect();
     gravest.sort_by_key(|w| std::cmp::Reverse(w.severity));
@@ -177,12 +180,7 @@ fn trust(report: &Report) -> Markup {
     let rows = html! {
         .card {
             @for w in gravest {
-                @let class = match w.severity {
-                    Severity::Error => "failed",
-                    Severity::Warning => "warned",
-                    Severity::Info | Severity::Ok => "quiet",
-                };
-                (finding(class, &w.word().to_uppercase(), html! { (sentence(&w.text)) " " code { (w.id) } }))
+                (check_finding(w.severity, w.word(), html! { (sentence(&w.text)) " " code { (w.id) } }))
             }
             @if !refuted && (embedding.is_some() || gradient.is_some()) {
                 @let gradient = gradient.as_deref().unwrap_or("The gradient was not checked.");

@@ -2,7 +2,7 @@
 
 use crate::view::{Grid, capital};
 use audit_base::visible::is_obeyed;
-use audit_report::record::{Data, ModelRecord};
+use audit_report::record::{Data, ModelRecord, Severity};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -101,6 +101,16 @@ pub fn table(grid: &Grid) -> Markup {
 /// A finding: its severity as a coloured word, and its text.
 pub fn finding(class: &str, word: &str, text: Markup) -> Markup {
     html! { .finding { span.tag.(class) { (word) } p { (text) } } }
+}
+
+/// The finding of a check: `word` says what its severity is called.
+pub fn check_finding(severity: Severity, word: &str, text: Markup) -> Markup {
+    let class = match severity {
+        Severity::Error => "failed",
+        Severity::Warning => "warned",
+        Severity::Info | Severity::Ok => "quiet",
+    };
+    finding(class, &word.to_uppercase(), text)
 }
 
 /// A sentence in which `backticks` enclose code.

@@ -68,6 +68,11 @@ impl<'r> Tally<'r> {
         (correct > 0).then(|| 100.0 * (correct - left) as f64 / correct as f64)
     }
 
+    /// Whether an attack had nothing to gain, because the query is wrong on clean images.
+    fn beyond_attack(&self) -> bool {
+        self.mean().is_none() && self.right.is_some_and(|[correct, _]| correct == 0)
+    }
+
     fn mean(&self) -> Option<f64> {
         (self.withstood.1 > 0).then(|| self.withstood.0 / self.withstood.1 as f64)
     }
@@ -112,6 +117,13 @@ pub(super) fn section(report: &Report) -> Markup {
         y.total_cmp(&x).then(weak(&a.1).total_cmp(&weak(&b.1))).then(a.0.cmp(b.0))
     });
     queries.sort_by(|a, b| weak(&a.2).total_cmp(&weak(&b.2)).then(a.0.cmp(b.0)));
+    let attacked = queries.len();
+    queries.retain(|(.., tally)| !tally.beyond_attack());
+    let wrong = match attacked - queries.len() {
+        0 => None,
+        1 => Some("1 query is left out: it is wrong without an attack.".to_string()),
+        count => Some(format!("{count} queries are left out: they are wrong without an attack.")),
+    };
     let lead = "Withstood: 100 if an attack changed nothing, 0 if it reached its goal; the mean over the attacks on \
                 queries. Moved: the largest distance between the clean and an attacked embedding.";
     let left_out = format!(
@@ -127,7 +139,12 @@ pub(super) fn section(report: &Report) -> Markup {
         @if let Some(grid) = weakest_by_attack(report) {
             .card { h3 { "The weakest classes and groups under each attack" } (worst(&grid)) }
         }
-        .card { h3 { (headline(["query", "queries"], queries.len(), ROWS[1])) } (of_queries(&queries, report.data.has_classes())) }
+        .card {
+            @if !queries.is_empty() {
+                h3 { (headline(["query", "queries"], queries.len(), ROWS[1])) } (of_queries(&queries, report.data.has_classes()))
+            }
+            @if let Some(wrong) = wrong { p.note { (wrong) } }
+        }
     };
     let title = match report.data.has_classes() {
         true => "Which classes and queries fail first?",
@@ -225,5 +242,13 @@ mod tests {
             ..Outcome::default()
         };
         assert_eq!([right(&of("ES")), right(&of("TMIN"))], [Some([true, false]), None]);
+    }
+
+    /// A query that is wrong without an attack is no weak one.
+    #[test]
+    fn wrong_queries_are_not_among_the_weakest() {
+        let tally = |correct, withstood| Tally { right: Some([correct, 0]), withstood, ..Tally::default() };
+        let [wrong, broken, ranked] = [tally(0, (0.0, 0)), tally(1, (0.0, 1)), tally(0, (30.0, 1))];
+        assert!(wrong.beyond_attack() && !broken.beyond_attack() && !ranked.beyond_attack());
     }
 }

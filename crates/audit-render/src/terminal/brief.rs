@@ -5,14 +5,13 @@ use super::tables::{columns, fitted, unframed};
 use super::wrapped::wrap_in;
 use super::{Paint, RED, YELLOW, style_at, style_of, subject, width};
 use crate::assessment::assess_own;
-use crate::headline::headlines;
+use crate::headline::{headlines, scored};
 use crate::sections::{Medium, SECTIONS};
-use crate::view::{capital, file_column, label, ladder, numbers, within};
+use crate::view::{capital, file_column, ladder, under_attack, within};
 use audit_base::visible::is_obeyed;
-use audit_report::facts::Facts;
-use audit_report::judge::quantity::{CLEAN_R1, EPS50, Quantity};
+use audit_report::judge::quantity::{EPS50, Quantity};
 use audit_report::judge::row::{State as NumberState, alarm};
-use audit_report::record::{Attack, Report, Severity, Warning, reason};
+use audit_report::record::{Report, Severity, Warning, reason};
 use comfy_table::CellAlignment;
 use std::cmp::Reverse;
 
@@ -39,7 +38,7 @@ pub fn brief_with(report: &Report, rest: &str, width: usize, paint: Paint) -> St
     let first = headlines(report);
     // A suite without a score has its result among these, so that they come first.
     let facts = facts(report).into_iter().map(|text| wrap(&capital(&text)));
-    let scored = first.iter().any(|f| f.row.quantity != CLEAN_R1 && !f.row.quantity.is_robust());
+    let scored = scored(&first);
     let (before, after): (Vec<_>, Vec<_>) = facts.partition(|_| !scored);
     lines.extend(before);
     lines.push(first_numbers(&first, width, paint));
@@ -108,32 +107,7 @@ fn rungs(report: &Report, width: usize, paint: Paint) -> Option<String> {
 
 /// What a suite measures besides the first numbers, a sentence for each kind: measures under attack first.
 fn facts(report: &Report) -> Vec<String> {
-    // Robust R@1 is among the first numbers, and the sizes of the smallest changes have a sentence.
-    let told = |a: &Attack| Facts::of_term(&a.code).is_some_and(|of| of.strong_only || of.smallest.is_some());
-    let (mut measures, mut missing): (Vec<(String, Vec<String>)>, Vec<&str>) = (Vec::new(), Vec::new());
-    for a in report.attacks.iter().filter(|a| !told(a)) {
-        let found = numbers(report, a);
-        if found.state == NumberState::NotMeasured {
-            missing.push(&a.code);
-            continue;
-        }
-        let label = label(report, a);
-        let (measure, unit) = label.strip_suffix(", %").map_or((label.as_str(), ""), |name| (name, " %"));
-        let before = a.before.map_or(String::new(), |_| format!("{} → ", found.number(a.before)));
-        let change = format!("{} {before}{}{unit}", a.code, found.cell());
-        match measures.iter_mut().find(|(of, _)| of == measure) {
-            Some((_, changes)) => changes.push(change),
-            None => measures.push((measure.into(), vec![change])),
-        }
-    }
-    let mut facts = Vec::new();
-    if !measures.is_empty() {
-        let all = measures.iter().map(|(measure, changes)| format!("{measure}: {}", changes.join(", ")));
-        facts.push(format!("clean → under attack: {}", all.collect::<Vec<_>>().join(" · ")));
-    }
-    if !missing.is_empty() {
-        facts.push(format!("{}: {}", NumberState::NotMeasured.text(), missing.join(", ")));
-    }
+    let mut facts = under_attack(report);
     let brief = SECTIONS.iter().filter(|section| section.brief);
     facts.extend(brief.flat_map(|section| (section.content)(report, Medium::Terminal).sentences));
     facts

@@ -1,6 +1,8 @@
 //! The attacks of a suite: their bound and their search.
 
+use super::{label, numbers};
 use audit_report::facts::{Facts, Norm, R1, Schedule, is_robust_term};
+use audit_report::judge::row::State;
 use audit_report::record::{Attack, EpsAlpha, Report, Space, SuiteRecord, number_of_queries};
 use std::collections::BTreeSet;
 
@@ -94,4 +96,33 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
     let members = attacks.flat_map(|o| o.members);
     let names: BTreeSet<&str> = members.map(|m| m.name).collect();
     format!("strong search ({} members, effort {effort})", names.len())
+}
+
+/// The measures under attack that are no first numbers, with those on clean images, and which were not
+/// measured: a sentence each, without a full stop.
+pub fn under_attack(report: &Report) -> Vec<String> {
+    // Robust R@1 is among the first numbers, and the sizes of the smallest changes have a sentence.
+    let told = |a: &Attack| Facts::of_term(&a.code).is_some_and(|of| of.strong_only || of.smallest.is_some());
+    let (mut measures, mut missing): (Vec<(String, Vec<String>)>, Vec<&str>) = (Vec::new(), Vec::new());
+    for a in report.attacks.iter().filter(|a| !told(a)) {
+        let found = numbers(report, a);
+        if found.state == State::NotMeasured {
+            missing.push(&a.code);
+            continue;
+        }
+        let label = label(report, a);
+        let (measure, unit) = label.strip_suffix(", %").map_or((label.as_str(), ""), |name| (name, " %"));
+        let before = a.before.map_or(String::new(), |_| format!("{} → ", found.number(a.before)));
+        let change = format!("{} {before}{}{unit}", a.code, found.cell());
+        match measures.iter_mut().find(|(of, _)| of == measure) {
+            Some((_, changes)) => changes.push(change),
+            None => measures.push((measure.into(), vec![change])),
+        }
+    }
+    let all = measures.iter().map(|(measure, changes)| format!("{measure}: {}", changes.join(", ")));
+    let all = all.collect::<Vec<_>>().join(" · ");
+    let changed = (!measures.is_empty()).then(|| format!("clean → under attack: {all}"));
+    let missing =
+        (!missing.is_empty()).then(|| format!("{}: {}", State::NotMeasured.text(), missing.join(", ")));
+    changed.into_iter().chain(missing).collect()
 }

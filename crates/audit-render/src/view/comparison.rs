@@ -18,13 +18,19 @@ pub fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String
     let scores = has(ARS) || has(ERS) || !has(EPS50) && !has(MEDIAN_EPS);
     let left = compared_robust(comparison);
     let mut all = vec![(left, format!("{}{robust}", left.label))];
-    all.extend(has(EPS50).then(|| (EPS50, "ε50".to_string())));
-    all.extend(has(MEDIAN_EPS).then(|| (MEDIAN_EPS, "median ε".to_string())));
+    let sizes = [(EPS50, "ε50"), (MEDIAN_EPS, "median ε")].into_iter().filter(|size| has(size.0));
+    all.extend(sizes.map(|(of, name)| (of, sized(comparison, of, name))));
     all.extend(
         [(ARS, "ARS"), (ERS, "ERS")].into_iter().filter(|_| scores).map(|(of, name)| (of, name.to_string())),
     );
     all.extend((left == ROBUST).then(|| (CLEAN_R1, CLEAN_R1.label.into())));
     all
+}
+
+/// The name of a size of changes, with its norm if that does not count grey levels.
+fn sized(comparison: &Comparison, of: &Quantity, name: &str) -> String {
+    let norm = comparison.models.iter().find_map(|m| m.row(of)?.norm.as_ref());
+    norm.map_or(name.into(), |norm| format!("{name} ({norm})"))
 }
 
 /// Robust R@1, or robust top-1 if all models were audited on images without classes.
@@ -48,12 +54,20 @@ pub fn compared(comparison: &Comparison, entry: &ComparedModel, metric: &Quantit
     (value_of(row) + &eps.map_or(String::new(), |eps| format!(" at {eps}")), row.void)
 }
 
+/// The 95 % interval of one of these numbers in its own report; `None` if it has none, or is not shown or
+/// invalid.
+pub fn compared_spread<'c>(entry: &'c ComparedModel, metric: &Quantity) -> Option<&'c str> {
+    let row = entry.row(metric).filter(|row| row.state == State::Measured && !row.void)?;
+    row.spread.as_deref()
+}
+
 /// The value of a row, or its state.
 fn value_of(row: &ComparedValue) -> String {
     match (row.state, row.value) {
         (State::Withheld, _) => row.state.text().into(),
         (_, value) => value.map_or(DASH.into(), |value| {
-            format!("{}{}", if row.above { "above " } else { "" }, row.metric.show(value))
+            let shown = row.metric.show_in(row.norm.as_deref(), value);
+            format!("{}{shown}", if row.above { "above " } else { "" })
         }),
     }
 }
@@ -69,7 +83,7 @@ pub const ROW_HEADS: [&str; 4] = ["candidate", "baseline", "change", "95 %"];
 
 /// The cells that every format shows of a row: value, the baseline's value, change, interval.
 pub fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
-    let metric = row.metric;
+    let (metric, norm) = (row.metric, row.norm.as_deref());
     let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
     // How far two numbers differ that are both larger than the largest ε is unknown.
     let unknown = row.above && base.is_some_and(|b| b.above);
@@ -77,9 +91,10 @@ pub fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
     [
         value_of(row),
         base.map_or(DASH.into(), value_of) + &base_eps.map_or(String::new(), |eps| format!(" at {eps}")),
-        row.difference.filter(|_| !unknown).map_or(DASH.into(), |d| metric.show_change(d.value)),
+        row.difference.filter(|_| !unknown).map_or(DASH.into(), |d| metric.show_change_in(norm, d.value)),
         row.difference.and_then(|d| d.interval).map_or(DASH.into(), |(low, high)| {
-            format!("{} … {}", metric.show_change(low), metric.show_change(high))
+            let shown = |value| metric.show_change_in(norm, value);
+            format!("{} … {}", shown(low), shown(high))
         }),
     ]
 }

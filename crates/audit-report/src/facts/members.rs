@@ -47,7 +47,7 @@ members! {
     MARGIN_RANDOM = by_gradient "margin, random start", "the margin from a random image of the ball";
     MARGIN_SOFTENED = by_gradient "margin, softened", "the margin with the softened backward pass";
     MARGIN_STRAIGHT = by_gradient "margin, straight-through", "the margin with the straight-through backward pass";
-    MARGIN_SURROGATE = by_gradient "margin, surrogate", "the margin of the widened model, whose saturated operators are wider";
+    MARGIN_WIDENED = by_gradient "margin, surrogate", "the margin of the widened model, whose saturated operators are wider";
     PROBE = by_gradient "each class", "a few steps with momentum towards each of the nearest other classes";
     CLASSES = by_gradient "best classes", "with momentum towards the classes that came nearest";
     CLASSES_EXACT = by_gradient "best classes, exact", "the same along the exact gradient, without momentum";
@@ -59,7 +59,7 @@ members! {
     CLOSING = by_values "square, closing in", "the same, on queries whose margin the tier before has cut by a quarter";
     STILL_CLOSING = by_values "square, still closing in", "the same, on queries whose margin the tier before has cut by a quarter";
     OTHERS = by_gradient "other images", "a smooth rank, from the images of random queries, moved into the ball";
-    OTHERS_SURROGATE = by_gradient "other images, surrogate", "the same on the widened model, whose saturated operators are wider, or along the straight-through backward pass";
+    OTHERS_WIDENED = by_gradient "other images, surrogate", "the same on the widened model, whose saturated operators are wider, or along the straight-through backward pass";
     OTHERS_CLOSING = by_gradient "other images, closing in", "from more images for longer, where the tier before has still gained a hundredth of the way";
     CLIMB = by_gradient "refined", "a smooth rank, from the best image so far";
     CLIMB_CLOSING = by_gradient "refined, closing in", "refined again, where the tier before has still gained a hundredth of the way";
@@ -93,7 +93,7 @@ pub const RECALL: &[MemberFacts] = &[
     MARGIN_RANDOM,
     MARGIN_SOFTENED,
     MARGIN_STRAIGHT,
-    MARGIN_SURROGATE,
+    MARGIN_WIDENED,
     PROBE,
     CLASSES,
     CLASSES_EXACT,
@@ -107,17 +107,8 @@ pub const RECALL: &[MemberFacts] = &[
     STILL_CLOSING,
 ];
 /// For ranks. In the order in which they run.
-pub const RANKS: &[MemberFacts] = &[
-    HINGE,
-    OTHERS,
-    OTHERS_SURROGATE,
-    CLIMB,
-    OTHERS_CLOSING,
-    CLIMB_CLOSING,
-    CLIMB_FINER,
-    SQUARE,
-    RANK_LONGER,
-];
+pub const RANKS: &[MemberFacts] =
+    &[HINGE, OTHERS, OTHERS_WIDENED, CLIMB, OTHERS_CLOSING, CLIMB_CLOSING, CLIMB_FINER, SQUARE, RANK_LONGER];
 /// For GTT. In the order in which they run.
 pub const TRANSLOCATION: &[MemberFacts] =
     &[HINGE, FOURTH, SOFTENED, STRAIGHT, RESTART, FOURTH_OTHERS, SQUARE, FREE];

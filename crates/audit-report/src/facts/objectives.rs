@@ -148,7 +148,7 @@ pub const GTT: Facts = Facts {
 
 pub const R1: Facts = Facts {
     code: "R1",
-    about: "Perturbs a query until any image of another class comes first, by every search there is.",
+    about: "Perturbs a query until any image of another class comes first, by the strong search.",
     terms: &[term::R1],
     strong_only: true,
     members: members::RECALL,
@@ -157,7 +157,7 @@ pub const R1: Facts = Facts {
 
 pub const TOP1: Facts = Facts {
     code: "TOP1",
-    about: "Perturbs a query until another image than the clean query's nearest one comes first, by every search there is.",
+    about: "Perturbs a query until another image than the clean query's nearest one comes first, by the strong search.",
     terms: &[term::TOP1],
     measured: &measures::TOP1,
     ..R1

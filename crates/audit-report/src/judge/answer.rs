@@ -10,15 +10,13 @@ use crate::record::Report;
 /// their order. A significant loss of clean R@1 against the baseline, the first of them, comes first.
 pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> String {
     let names = names(models);
-    let losses: Vec<String> =
-        models.iter().zip(&names).filter_map(|(model, name)| loss(model, name, models)).collect();
     let answer = robust(models, reports, &names);
-    match losses.is_empty() {
-        true => answer.unwrap_or_else(|why| format!("Undecided which model is the most robust: {why}")),
-        false => {
+    match losses(models, &names) {
+        None => answer.unwrap_or_else(|why| format!("Undecided which model is the most robust: {why}")),
+        Some(losses) => {
             let answer =
                 answer.unwrap_or_else(|why| format!("undecided which model is the most robust: {why}"));
-            format!("{}; under attack, {answer}", losses.join("; "))
+            format!("{losses}; under attack, {answer}")
         }
     }
 }
@@ -29,20 +27,43 @@ fn names(models: &[ComparedModel]) -> Vec<&str> {
     models.iter().map(|m| if alike(m) { m.report.as_str() } else { m.model.as_str() }).collect()
 }
 
-/// A significant loss of clean R@1.
-fn loss(model: &ComparedModel, name: &str, models: &[ComparedModel]) -> Option<String> {
-    let row = model.row(CLEAN_R1).filter(|row| row.word == Word::Worse)?;
+/// The significant losses of clean R@1; `None` if no model has one.
+fn losses(models: &[ComparedModel], names: &[&str]) -> Option<String> {
     let base = models.iter().find(|m| m.base)?.row(CLEAN_R1)?.value?;
-    Some(format!(
-        "{name} retrieves worse on clean images: R@1 {} against {base:.1} ({})",
-        CLEAN_R1.show(row.value?),
-        spread(CLEAN_R1, row.difference.as_ref()?)
-    ))
+    let lost = models.iter().zip(names).filter_map(|(model, name)| {
+        let row = model.row(CLEAN_R1).filter(|row| row.word == Word::Worse)?;
+        let by = spread(CLEAN_R1, None, row.difference.as_ref()?);
+        Some((name.to_string(), CLEAN_R1.show(row.value?), by))
+    });
+    let lost: Vec<(String, String, String)> = lost.collect();
+    match lost.as_slice() {
+        [] => None,
+        [(name, r1, by)] => {
+            Some(format!("{name} retrieves worse on clean images: R@1 {r1} against {base:.1} ({by})"))
+        }
+        several => {
+            let names: Vec<String> = several.iter().map(|(name, ..)| name.clone()).collect();
+            let numbers: Vec<String> = several.iter().map(|(_, r1, by)| format!("{r1} ({by})")).collect();
+            Some(format!(
+                "{} retrieve worse on clean images: R@1 {} against {base:.1}",
+                series(&names),
+                series(&numbers)
+            ))
+        }
+    }
 }
 
-/// A difference with its interval.
-fn spread(of: &Quantity, difference: &Difference) -> String {
-    let show = |v| of.show_change(v);
+/// `a`, `a and b`, or `a, b and c`.
+fn series(parts: &[String]) -> String {
+    match parts {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => parts.concat(),
+    }
+}
+
+/// A difference with its interval; `norm` as in [`ComparedValue`].
+fn spread(of: &Quantity, norm: Option<&str>, difference: &Difference) -> String {
+    let show = |v| of.show_change_in(norm, v);
     let interval = difference
         .interval
         .map_or(String::new(), |(low, high)| format!(", 95 % {} … {}", show(low), show(high)));
@@ -55,9 +76,10 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
     let mut known = known(of, models, reports, names)?;
     known.sort_by(|a, b| b.1.total_cmp(&a.1));
     let (best, others) = (known[0], &known[1..]);
+    let norm = models[best.0].row(of).and_then(|row| row.norm.as_deref());
     let shown = |i: usize, value: f64| {
         let above = models[i].row(of).is_some_and(|row| row.above);
-        format!("{}{}", if above { "above " } else { "" }, of.show(value))
+        format!("{}{}", if above { "above " } else { "" }, of.show_in(norm, value))
     };
     let mut close = Vec::new();
     let mut beaten = Vec::new();
@@ -70,16 +92,17 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
                 return Err(format!("{} and {} {why}", names[best.0], names[*i]));
             }
             Some((d, true)) => {
-                beaten.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, &d)))
+                beaten.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, norm, &d)))
             }
             Some((d, false)) => {
-                close.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, &d)))
+                close.push(format!("{} of {} ({})", shown(*i, *value), names[*i], spread(of, norm, &d)))
             }
         }
     }
+    let unit = norm.map_or(", in 255ths,".to_string(), |norm| format!(" ({norm})"));
     let what = match () {
-        () if of == EPS50 => "ε50, in 255ths,".to_string(),
-        () if of == MEDIAN_EPS => "the median ε, in 255ths,".to_string(),
+        () if of == EPS50 => format!("ε50{unit}"),
+        () if of == MEDIAN_EPS => format!("the median ε{unit}"),
         () => format!("{} at {}", of.label, budget(best.2)),
     };
     let value = shown(best.0, best.1);
@@ -87,12 +110,12 @@ fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> Resul
         (true, _) => Ok(format!(
             "{} is the most robust: {what} is {value}, against {}",
             names[best.0],
-            beaten.join(" and ")
+            series(&beaten)
         )),
         (false, _) => Err(format!(
             "{what} of {} is {value}, not significantly different from {}",
             names[best.0],
-            close.join(" and ")
+            series(&close)
         )),
     }
 }

@@ -6,12 +6,18 @@
 //! together (Bonferroni), and a gate fails only if the interval of the worst does not reach its bound. The
 //! worst is never better than the mean over all classes, so that the interval of this mean bounds it too: the
 //! intervals of small classes alone are so wide that they reach any bound.
+//!
+//! Attacked pairs of a group may share identities. They then count as so many independent pairs whose share
+//! varies as much (`sharing.rs` of audit-gallery).
 
 use super::division::{DIVISIONS, Division, LEAST, divided};
+use super::exact::exact;
 use super::quantity::Quantity;
 use super::survivors::{attacked, survivors};
-use crate::facts::{FACTS, R1};
+use super::verification;
+use crate::facts::{FACTS, Facts, R1};
 use crate::record::{Breakdown, BreakdownRow, Outcome, Report};
+use audit_gallery::space::sharing::inflation;
 
 /// The code of the attack behind a number that is a share of queries.
 fn attack_of(share: &Quantity) -> Option<&'static str> {
@@ -21,22 +27,53 @@ fn attack_of(share: &Quantity) -> Option<&'static str> {
     }
 }
 
-/// The queries of a report behind such a number, each with whether it counts without an attack and under it.
-fn queries_of<'r>(share: &Quantity, report: &'r Report) -> Vec<(&'r str, bool, bool)> {
+/// A query behind such a number.
+struct Counted<'r> {
+    query: &'r str,
+    /// Whether it counts without an attack.
+    before: bool,
+    /// Whether it counts under attack.
+    after: bool,
+    /// The identities of the attacked pair, if its intervals are about other identities.
+    pair: Option<[usize; 2]>,
+}
+
+/// The queries of a report behind such a number, for intervals of the parts of a division.
+fn queries_of<'r>(share: &Quantity, report: &'r Report, by: &Division) -> Vec<Counted<'r>> {
     let Some(term) = share.term() else {
         if share != Quantity::robust(report) {
             return Vec::new();
         }
         let before = attacked(&report.outcomes).map(|o| o.before.hit == Some(true));
         let left = survivors(&report.outcomes).into_iter();
-        return left.zip(before).map(|((query, right), before)| (query, before, right)).collect();
+        let counted = |((query, after), before)| Counted { query, before, after, pair: None };
+        return left.zip(before).map(counted).collect();
     };
-    let judged: Vec<&str> = FACTS.iter().filter(|of| of.judged_by(term)).map(|of| of.code).collect();
-    let read = |o: &'r Outcome| {
-        let (before, after) = (term.read)(o, report.suite.form)?;
-        Some((o.query.as_str(), before == Some(1.0), after == 1.0))
+    let judged = FACTS.iter().filter(|of| of.judged_by(term));
+    let of_attack = |attack: &'static Facts| {
+        let pairs = verification::pairs_of(report, attack.code);
+        let read = move |o: &'r Outcome| {
+            let (before, after) = (term.read)(o, report.suite.form)?;
+            let pair = pairs.get(o.query.as_str()).filter(|_| by.of_identities).map(|(_, pair)| *pair);
+            Some(Counted { query: &o.query, before: before == Some(1.0), after: after == 1.0, pair })
+        };
+        report.outcomes.iter().filter(move |o| attack.made(o)).filter_map(read)
     };
-    report.outcomes.iter().filter(|o| judged.contains(&o.attack.as_str())).filter_map(read).collect()
+    judged.flat_map(of_attack).collect()
+}
+
+/// Of a query, whether it counts, and the identities of its pair.
+type Hit = (bool, Option<[usize; 2]>);
+
+/// The exact interval of the share of queries that count, at 1 − `alpha`, in per cent. Pairs that share
+/// identities count as fewer.
+fn interval(hits: &[Hit], alpha: f64) -> (f64, f64) {
+    let count = hits.iter().filter(|(counts, _)| *counts).count() as f64;
+    let mean = count / hits.len() as f64;
+    let residual = |(counts, pair): &Hit| Some(((*pair)?, f64::from(u8::from(*counts)) - mean));
+    let pairs: Option<Vec<_>> = hits.iter().map(residual).collect();
+    let inflation = pairs.map_or(1.0, |pairs| inflation(&pairs, alpha));
+    exact(count / inflation, hits.len() as f64 / inflation, alpha)
 }
 
 /// Classes or groups by the share of their correct queries that an attack makes fail.
@@ -63,6 +100,8 @@ pub struct WeakPart {
     pub failed: usize,
     /// 95 % interval of the share that fails, in per cent, which holds for all rows together.
     pub interval: (f64, f64),
+    /// Of the correct ones, which fail.
+    fails: Vec<Hit>,
 }
 
 impl WeakPart {
@@ -91,7 +130,7 @@ impl Weakest {
     /// [`Self::interval`] if the attack was chosen for its weakest part, among several attacks with so many
     /// [`Self::chances`] in all.
     pub fn interval_among(&self, chances: usize) -> (f64, f64) {
-        let parts: Vec<_> = self.rows.iter().map(|row| (row.failed, row.correct)).collect();
+        let parts: Vec<&[Hit]> = self.rows.iter().map(|row| row.fails.as_slice()).collect();
         of_worst(&parts, chances, true)
     }
 }
@@ -103,25 +142,26 @@ pub fn weakest(report: &Report) -> Vec<Weakest> {
 }
 
 fn weakest_of(report: &Report, of: &'static Quantity, by: &'static Division) -> Option<Weakest> {
-    let queries = queries_of(of, report);
+    let queries = queries_of(of, report, by);
     // A share of wrong decisions counts the wrong ones.
     let correct = |counted: bool| counted != of.lower_is_better;
-    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, attack_of(of)?));
+    let parts = divided(queries.iter().map(|q| q.query), (by.parts)(report, attack_of(of)?));
     let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
-    let count = |(name, places): &(&str, Vec<usize>)| {
-        let mine = || places.iter().map(|i| &queries[*i]).filter(|(_, before, _)| correct(*before));
-        let failed = mine().filter(|(.., after)| !correct(*after)).count();
-        (name.to_string(), mine().count(), failed)
+    let fails = |(name, places): &(&str, Vec<usize>)| {
+        let mine = places.iter().map(|i| &queries[*i]).filter(|q| correct(q.before));
+        let fails: Vec<Hit> = mine.map(|q| (!correct(q.after), q.pair)).collect();
+        (name.to_string(), fails)
     };
-    let counts: Vec<_> = enough.iter().map(count).filter(|(_, correct, _)| *correct > 0).collect();
+    let counts: Vec<_> = enough.iter().map(fails).filter(|(_, fails)| !fails.is_empty()).collect();
     let alpha = 0.05 / counts.len() as f64;
-    let row = |(name, correct, failed): &(String, usize, usize)| WeakPart {
-        name: name.clone(),
-        correct: *correct,
-        failed: *failed,
-        interval: exact(*failed, *correct, alpha),
+    let row = |(name, fails): (String, Vec<Hit>)| WeakPart {
+        name,
+        correct: fails.len(),
+        failed: fails.iter().filter(|(fails, _)| *fails).count(),
+        interval: interval(&fails, alpha),
+        fails,
     };
-    let mut rows: Vec<WeakPart> = counts.iter().map(row).collect();
+    let mut rows: Vec<WeakPart> = counts.into_iter().map(row).collect();
     rows.sort_by(|a, b| {
         b.share().total_cmp(&a.share()).then(b.correct.cmp(&a.correct)).then(a.name.cmp(&b.name))
     });
@@ -136,22 +176,23 @@ pub fn breakdowns(report: &Report) -> Vec<Breakdown> {
 }
 
 fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdown> {
-    let queries = queries_of(share, report);
-    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, attack_of(share)?));
+    let queries = queries_of(share, report, by);
+    let parts = divided(queries.iter().map(|q| q.query), (by.parts)(report, attack_of(share)?));
     let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
     let alpha = 0.05 / enough.len() as f64;
-    let count = |places: &[usize], of: fn(&(&str, bool, bool)) -> bool| {
-        places.iter().filter(|i| of(&queries[**i])).count()
+    let hits = |places: &[usize]| -> Vec<Hit> {
+        places.iter().map(|i| &queries[*i]).map(|q| (q.after, q.pair)).collect()
     };
     let row = |(name, places): &(&str, Vec<usize>)| {
-        let (before, after) = (count(places, |q| q.1), count(places, |q| q.2));
-        let percent = |hits: usize| 100.0 * hits as f64 / places.len() as f64;
+        let percent = |counts: fn(&Counted<'_>) -> bool| {
+            100.0 * places.iter().filter(|i| counts(&queries[**i])).count() as f64 / places.len() as f64
+        };
         BreakdownRow {
             name: (*name).into(),
             queries: places.len(),
-            before: percent(before),
-            after: percent(after),
-            interval: exact(after, places.len(), alpha),
+            before: percent(|q| q.before),
+            after: percent(|q| q.after),
+            interval: interval(&hits(places), alpha),
         }
     };
     let mut rows: Vec<BreakdownRow> = enough.iter().map(row).collect();
@@ -162,7 +203,8 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
             .then(b.queries.cmp(&a.queries))
             .then(a.name.cmp(&b.name))
     });
-    let parts: Vec<_> = enough.iter().map(|(_, places)| (count(places, |q| q.2), places.len())).collect();
+    let parts: Vec<Vec<Hit>> = enough.iter().map(|(_, places)| hits(places)).collect();
+    let parts: Vec<&[Hit]> = parts.iter().map(Vec::as_slice).collect();
     Some(Breakdown {
         by: by.name.into(),
         metric: share.name.into(),
@@ -174,10 +216,15 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
     })
 }
 
-/// The interval of the worst in reports of earlier versions, without that of all queries together: from the worst lower to the worst
-/// upper end of the rows' intervals.
+/// The interval of the worst in reports of earlier versions, without that of all queries together, and as if
+/// no two pairs shared an identity: from the worst lower to the worst upper end of the rows' intervals.
 pub(super) fn of_rows(found: &Breakdown, lower_is_better: bool) -> (f64, f64) {
-    worst_ends(found.rows.iter().map(|row| row.interval), lower_is_better)
+    let alpha = 0.05 / found.rows.len() as f64;
+    let ends = |row: &BreakdownRow| {
+        let hits = (row.after * row.queries as f64 / 100.0).round();
+        exact(hits, row.queries as f64, alpha)
+    };
+    worst_ends(found.rows.iter().map(ends), lower_is_better)
 }
 
 /// Number of intervals that bound the worst share of so many parts: theirs, and that of several together.
@@ -186,13 +233,12 @@ fn family(parts: usize) -> usize {
 }
 
 /// 95 % interval of the worst share of several parts, in per cent: from the worst lower to the worst upper
-/// end of the exact intervals of the parts and of all of them together, of which `chances` hold at once. For
-/// each part: its hits and its queries.
-fn of_worst(parts: &[(usize, usize)], chances: usize, lower_is_better: bool) -> (f64, f64) {
-    let all = parts.iter().fold((0, 0), |(hits, of), part| (hits + part.0, of + part.1));
-    let ends = |(hits, of)| exact(hits, of, 0.05 / chances as f64);
+/// end of the exact intervals of the parts and of all of them together, of which `chances` hold at once.
+fn of_worst(parts: &[&[Hit]], chances: usize, lower_is_better: bool) -> (f64, f64) {
+    let all = parts.concat();
     // One part alone has the same interval twice.
-    worst_ends(parts.iter().copied().chain([all]).map(ends), lower_is_better)
+    let each = parts.iter().copied().chain([all.as_slice()]);
+    worst_ends(each.map(|hits| interval(hits, 0.05 / chances as f64)), lower_is_better)
 }
 
 /// The lowest ends of several intervals, or the highest if lower is better.
@@ -228,46 +274,9 @@ pub fn lacking(report: &Report, metric: &Quantity) -> Option<String> {
     }
 }
 
-/// The interval of a share at 1 − `alpha`, in per cent (Clopper and Pearson, Biometrika 1934): the shares
-/// under which neither this many hits nor this few have a chance below `alpha`/2.
-pub fn exact(hits: usize, of: usize, alpha: f64) -> (f64, f64) {
-    let upper = |hits: usize| {
-        let (mut low, mut high) = (0.0, 1.0);
-        // 50 halvings leave less than 1e-15.
-        for _ in 0..50 {
-            let p = (low + high) / 2.0;
-            if at_most(hits, of, p) > alpha / 2.0 { low = p } else { high = p }
-        }
-        100.0 * (low + high) / 2.0
-    };
-    // The lower end is what the upper end of the misses leaves of 100.
-    let low = if hits == 0 { 0.0 } else { 100.0 - upper(of - hits) };
-    (low, if hits == of { 100.0 } else { upper(hits) })
-}
-
-/// The chance of at most `hits` of `of` draws, each with chance 0 < p < 1.
-fn at_most(hits: usize, of: usize, p: f64) -> f64 {
-    let (mut ln, mut sum) = (of as f64 * (1.0 - p).ln(), 0.0);
-    for k in 0..=hits {
-        sum += ln.exp();
-        ln += ((of - k) as f64 / (k + 1) as f64).ln() + p.ln() - (1.0 - p).ln();
-    }
-    sum
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Expected values: quantiles of the beta distribution, the intervals' other form, as printed by
-    /// research/golden/golden_breakdown.py.
-    #[test]
-    fn intervals_as_the_beta_distribution_gives_them() {
-        for (hits, of, alpha, low, high) in EXPECTED {
-            let found = exact(hits, of, alpha);
-            assert!((found.0 - low).abs() < 1e-6 && (found.1 - high).abs() < 1e-6, "{hits}/{of}: {found:?}");
-        }
-    }
 
     /// The lowest of 40 shares of 0 of 10 is bounded by the mean of 0 of 400, and the highest of 40 shares of
     /// 10 of 10 by that of 400 of 400 (`beta.ppf(1 - .05/82, 1, 400)`). One share alone is its own mean.
@@ -276,17 +285,10 @@ mod tests {
         let close = |found: (f64, f64), low: f64, high: f64| {
             assert!((found.0 - low).abs() < 1e-4 && (found.1 - high).abs() < 1e-4, "{found:?}");
         };
-        close(of_worst(&[(0, 10); 40], family(40), false), 0.0, 1.8336);
-        close(of_worst(&[(10, 10); 40], family(40), true), 98.1664, 100.0);
-        assert_eq!(of_worst(&[(3, 10)], family(1), false), exact(3, 10, 0.05));
+        let part = |hits: usize| -> Vec<Hit> { (0..10).map(|i| (i < hits, None)).collect() };
+        let (none, some, all) = (part(0), part(3), part(10));
+        close(of_worst(&[none.as_slice(); 40], family(40), false), 0.0, 1.8336);
+        close(of_worst(&[all.as_slice(); 40], family(40), true), 98.1664, 100.0);
+        assert_eq!(of_worst(&[some.as_slice()], family(1), false), exact(3.0, 10.0, 0.05));
     }
-
-    const EXPECTED: [(usize, usize, f64, f64, f64); 6] = [
-        (0, 10, 0.05, 0.0, 30.8497108),
-        (3, 10, 0.05, 6.6739511, 65.245285),
-        (10, 10, 0.05, 69.1502892, 100.0),
-        (0, 20, 0.05 / 48.0, 0.0, 31.4772256),
-        (7, 12, 0.05 / 5.0, 20.8527757, 89.6644523),
-        (412, 1000, 0.05, 38.1291514, 44.3228111),
-    ];
 }

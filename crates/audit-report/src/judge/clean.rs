@@ -81,7 +81,7 @@ pub(super) fn paired(pairs: &[[f64; 2]], seed: u64) -> Option<(f64, f64)> {
     unless_few(n, Some(()))?;
     let shares = pairs.iter().map(|[base, candidate]| Some([counts(*base)?, counts(*candidate)?]));
     if let Some(shares) = shares.collect::<Option<Vec<_>>>() {
-        return Some(share::paired(&shares));
+        return Some(share::paired(&shares, 1.0));
     }
     let changes: Vec<f64> = pairs.iter().map(|[base, candidate]| 100.0 * (candidate - base)).collect();
     if n > NORMAL {

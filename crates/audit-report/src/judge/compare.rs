@@ -1,7 +1,7 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired
 //! intervals.
 
-use crate::facts::{Drawn, Facts, LINF};
+use crate::facts::{Drawn, Facts, Norm};
 use crate::judge::answer;
 pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::paired::PairedReports;
@@ -96,7 +96,7 @@ fn other_settings(a: &Report, b: &Report) -> Vec<String> {
     };
     let differ = facts(a).zip(facts(b)).filter(|((_, x), (_, y))| x != y);
     // ε and α are typed in 255ths, unless lengths of changes are bounded.
-    let of_pixels = [a, b].iter().all(|r| r.suite.norm == LINF.name);
+    let of_pixels = [a, b].iter().all(|r| Norm::find(&r.suite.norm).is_ok_and(|norm| norm.is_box));
     let shown = |what: &str, value: String| match value.parse() {
         Ok(size) if of_pixels && ["eps", "alpha"].contains(&what) => as_typed(size),
         _ => value,
@@ -371,8 +371,8 @@ fn entry(
             Word::Worse => -1,
             _ => 0,
         };
-        let above = own.is_above();
-        let Row { value, state, why, interval, queries, budget, void, .. } = own;
+        let (above, spread) = (own.is_above(), own.spread());
+        let Row { value, state, why, interval, queries, budget, norm, void, .. } = own;
         Some(ComparedValue {
             metric,
             value,
@@ -380,8 +380,10 @@ fn entry(
             state,
             why,
             interval,
+            spread,
             queries,
             eps: budget,
+            norm,
             difference,
             void,
             word,

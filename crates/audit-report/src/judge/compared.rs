@@ -52,11 +52,17 @@ pub struct ComparedValue {
     pub why: Option<String>,
     /// 95 % interval of the value in its own report.
     pub interval: Option<(f64, f64)>,
+    /// The same as `low – high`, as the report itself shows it.
+    #[serde(skip)]
+    pub spread: Option<String>,
     /// Number of queries behind the value.
     pub queries: usize,
     /// The ε of the value, such as `8/255`, for metrics that depend on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eps: Option<String>,
+    /// The norm of a size, if it does not count grey levels: `value` is 255 times the length that is shown.
+    #[serde(skip)]
+    pub norm: Option<String>,
     /// Its difference from the baseline; `None` for the baseline itself, and unless both values may be shown.
     pub difference: Option<Difference>,
     /// Whether the value has no meaning, so that reports strike it through.

@@ -13,6 +13,8 @@ pub struct Division {
     pub name: &'static str,
     /// Plural of a part.
     pub several: &'static str,
+    /// Whether a part has several identities, so that its intervals are about others too. A class is one.
+    pub of_identities: bool,
     /// The part of each query, by id, for an attack, by its code.
     pub parts: for<'r> fn(&'r Report, &str) -> &'r BTreeMap<String, String>,
     /// Why a report may have no parts, and what to do.
@@ -24,12 +26,14 @@ pub static DIVISIONS: [Division; 2] = [
     Division {
         name: "class",
         several: "classes",
+        of_identities: false,
         parts: |report, _| &report.labels,
         without: "the report doesn't say which class a query is of: audit the model again",
     },
     Division {
         name: "group",
         several: "groups",
+        of_identities: true,
         parts: |report, attack| {
             let of_pairs = report.verification.as_ref().and_then(|found| found.group_of.get(attack));
             of_pairs.unwrap_or(&report.groups)

@@ -7,7 +7,6 @@ use crate::facts::Norm;
 use crate::record::rungs;
 use crate::record::{Eps50, Ladder, Report, Rung, unless_few};
 
-/// ε50 of a resample.
 pub(super) fn eps50_in(of: &Resampled, replicate: &Replicate) -> Option<f64> {
     eps50(of.stars.iter().copied().zip(replicate.stars.iter().copied()), of.most)
 }

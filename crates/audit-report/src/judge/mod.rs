@@ -8,6 +8,7 @@ pub mod compared;
 pub mod corruption;
 pub mod crossed;
 pub mod division;
+pub mod exact;
 pub mod gate;
 mod ladder;
 pub mod mean;

@@ -5,10 +5,10 @@
 use super::quantity::{EPS50, MEDIAN_EPS, Needs, Quantity};
 use super::reading::{Reading, counted, on_few};
 use super::score::WIDEST;
-use super::stars::ROUNDING as SIZE_ROUNDING;
+use super::stars::{LEVELS, ROUNDING as SIZE_ROUNDING};
 use super::strong::Contradictions;
 use crate::facts::term::Term;
-use crate::facts::{Facts, is_robust_term};
+use crate::facts::{Facts, Norm, is_robust_term};
 use crate::record::{Attack, Hub, Report, RetrievalRow, reason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,10 @@ pub struct Row {
     pub least: Option<f64>,
     /// The ε of the value, for numbers that depend on one.
     pub budget: Option<String>,
+    /// The norm of a size, if it does not count grey levels: the value is 255 times a length.
+    pub norm: Option<String>,
+    /// Whether it is shown as that length.
+    pub as_length: bool,
     /// Whether a finding invalidates it.
     pub void: bool,
 }
@@ -100,8 +104,20 @@ impl Quantity {
         let row = self.row_of(self.saved(report));
         match row.state {
             State::NotMeasured => Row { why: Some(not_measured(self, report)), ..row },
-            _ => Row { budget: self.at_eps.then(|| report.suite.budget()), void: self.void(report), ..row },
+            _ => Row {
+                budget: self.at_eps.then(|| report.suite.budget()),
+                norm: self.norm_of(report),
+                void: self.void(report),
+                ..row
+            },
         }
+    }
+
+    /// The norm of a size in this report, if it does not count grey levels.
+    fn norm_of(&self, report: &Report) -> Option<String> {
+        let norm = &report.suite.norm;
+        let counts_levels = Norm::find(norm).is_ok_and(|norm| norm.is_box);
+        (self.size && !counts_levels).then(|| norm.clone())
     }
 
     /// The row of a saved number, such as one of a point of a sweep, which has its findings and its ε
@@ -123,6 +139,8 @@ impl Quantity {
             most: saved.and_then(|saved| saved.most),
             least: saved.and_then(|saved| saved.least),
             budget: None,
+            norm: None,
+            as_length: false,
             void: false,
         }
     }
@@ -164,13 +182,33 @@ impl Row {
     }
 
     fn least(&self, value: f64) -> bool {
-        self.least.is_some_and(|least| value <= least * (1.0 + SIZE_ROUNDING))
+        !self.above(value) && self.least.is_some_and(|least| value <= least * (1.0 + SIZE_ROUNDING))
+    }
+
+    /// The row of a size, shown as a length if its norm does not count grey levels: without the factor 255.
+    pub fn as_length(self) -> Row {
+        Row { as_length: self.norm.is_some(), ..self }
+    }
+
+    /// The norm, if the row is shown as a length.
+    fn shown_norm(&self) -> Option<&str> {
+        self.norm.as_deref().filter(|_| self.as_length)
+    }
+
+    /// A value of this number in the unit that is shown, not rounded.
+    pub fn in_shown_unit(&self, value: f64) -> f64 {
+        if self.as_length { value / LEVELS } else { value }
+    }
+
+    /// A value of this number as it is shown.
+    pub fn shown(&self, value: f64) -> String {
+        self.quantity.show_in(self.shown_norm(), value)
     }
 
     /// A value, or an end of the interval.
     fn show(&self, value: f64) -> String {
         let above = if self.above(value) { "above " } else { "" };
-        format!("{above}{}", self.quantity.show(value))
+        format!("{above}{}", self.shown(value))
     }
 
     /// The value, or the word for withheld; a dash if it was not measured.
@@ -344,9 +382,10 @@ pub struct Difference {
     /// The candidate's value minus the baseline's.
     pub value: f64,
     /// Paired 95 % interval: of shares of queries [`difference`](super::share::difference), of other numbers
-    /// from a bootstrap. `None` if the two reports have no queries in common, or fewer than 10, for numbers
-    /// that are no mean over queries or whose queries have no results of their own, if both values are of all
-    /// queries, and if both are only known to be larger than what is stated.
+    /// from a bootstrap; wider if attacked pairs share identities. `None` if the two reports have no queries in
+    /// common, or fewer than 10, or attacked other pairs, for numbers that are no mean over queries or whose
+    /// queries have no results of their own, if both values are of all queries, and if both are only known to
+    /// be larger than what is stated.
     pub interval: Option<(f64, f64)>,
     /// Number of queries that the interval rests on.
     pub queries: usize,

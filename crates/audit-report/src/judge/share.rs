@@ -1,6 +1,6 @@
 //! Intervals of shares, and of differences of two shares of the same queries.
 
-use super::breakdown::exact;
+use super::exact::exact;
 
 /// The 97.5 % quantile of the normal distribution.
 const Z: f64 = 1.959964;
@@ -34,11 +34,17 @@ pub(super) fn with_width(mean: f64, n: usize, resampled: Option<(f64, f64)>) -> 
     resampled.map(|(least, most)| (least.min(low), most.max(high)))
 }
 
-/// The 95 % interval, in per cent, of the difference of two shares of the same queries. Of each pair, whether
-/// the query counts in the first share and in the second.
-pub(super) fn paired(pairs: &[[bool; 2]]) -> (f64, f64) {
-    let count = |pair: [bool; 2]| pairs.iter().filter(|found| **found == pair).count();
-    difference(count([false, true]), count([true, false]), pairs.len())
+/// The 95 % interval, in per cent, of the difference of two shares of the same queries. Of each query, whether
+/// it counts in the first share and in the second. `inflation` is that of [`difference`].
+pub(super) fn paired(queries: &[[bool; 2]], inflation: f64) -> (f64, f64) {
+    let count = |which: [bool; 2]| queries.iter().filter(|found| **found == which).count();
+    difference(count([false, true]), count([true, false]), queries.len(), inflation)
+}
+
+/// An interval of `value` from resamples of independent queries, if the variance is `inflation` times theirs.
+pub(super) fn widened(value: f64, (low, high): (f64, f64), inflation: f64) -> (f64, f64) {
+    let more = inflation.sqrt() - 1.0;
+    (low - more * (value - low).max(0.0), high + more * (high - value).max(0.0))
 }
 
 /// The 95 % interval, in per cent, of the difference of two shares of the same `of` queries, of which
@@ -48,20 +54,23 @@ pub(super) fn paired(pairs: &[[bool; 2]]) -> (f64, f64) {
 /// changes. Of few changes it takes too many for more than chance. So it is widened to the exact interval
 /// given their number: that of the share gained (Clopper and Pearson). Then it excludes 0 only if the exact
 /// sign test does at 5 %.
-pub fn difference(gained: usize, lost: usize, of: usize) -> (f64, f64) {
+///
+/// Queries may depend on each other, as pairs that share identities do. If the variance of the difference is
+/// `inflation` times that of independent queries, the interval is that of so many fewer.
+pub fn difference(gained: usize, lost: usize, of: usize, inflation: f64) -> (f64, f64) {
+    let [gained, lost, of] = [gained, lost, of].map(|count| count as f64 / inflation);
     let (low, high) = tango(gained, lost, of);
     let changed = gained + lost;
-    if changed == 0 {
+    if changed == 0.0 {
         return (low, high);
     }
     let (few, many) = exact(gained, changed, 0.05);
-    let of_share = |share: f64| (2.0 * share - 100.0) * changed as f64 / of as f64;
+    let of_share = |share: f64| (2.0 * share - 100.0) * changed / of;
     (low.min(of_share(few)), high.max(of_share(many)))
 }
 
 /// The score interval of [`difference`].
-fn tango(gained: usize, lost: usize, of: usize) -> (f64, f64) {
-    let [gained, lost, n] = [gained, lost, of].map(|count| count as f64);
+fn tango(gained: f64, lost: f64, n: f64) -> (f64, f64) {
     let found = (gained - lost) / n;
     // The score of a difference δ. It falls as δ grows. `q` is the most likely share lost, given δ.
     let score = |delta: f64| {
@@ -110,13 +119,15 @@ mod tests {
     /// al., 2012).
     #[test]
     fn the_score_interval_as_published() {
-        for (gained, lost, of, low, high) in [(1, 7, 21, -0.517, -0.026), (6, 16, 161, -0.1240, -0.0054)] {
+        for (gained, lost, of, low, high) in
+            [(1.0, 7.0, 21.0, -0.517, -0.026), (6.0, 16.0, 161.0, -0.1240, -0.0054)]
+        {
             let found = tango(gained, lost, of);
             let near = |found: f64, published: f64| (found / 100.0 - published).abs() < 5e-4;
             assert!(near(found.0, low) && near(found.1, high), "{found:?}");
         }
         // Without a change, Z² / (n + Z²) on both sides: the score there is √(n·δ / (1 − δ)).
-        let (low, high) = tango(0, 0, 60);
+        let (low, high) = tango(0.0, 0.0, 60.0);
         let expected = 100.0 * Z * Z / (60.0 + Z * Z);
         assert!((high - expected).abs() < 1e-9 && (low + expected).abs() < 1e-9, "{low} {high}");
     }
@@ -139,21 +150,32 @@ mod tests {
             [(4, 0, 0.125), (5, 0, 0.0625), (6, 0, 0.03125), (7, 1, 0.0703125), (9, 2, 0.0654296875)]
         {
             assert!((sign_test(gained, lost + gained) - p).abs() < 1e-12);
-            assert_eq!(difference(gained, lost, 200).1 < 0.0, p < 0.05, "{lost} to {gained}");
+            assert_eq!(difference(gained, lost, 200, 1.0).1 < 0.0, p < 0.05, "{lost} to {gained}");
         }
         for changed in 1..=60 {
             for gained in 0..=changed / 2 {
                 let significant = sign_test(gained, changed) < 0.05;
                 for of in [changed.max(10), 200, 5000] {
-                    let (low, high) = difference(gained, changed - gained, of);
+                    let (low, high) = difference(gained, changed - gained, of, 1.0);
                     assert_eq!(high < 0.0, significant, "{gained} of {changed} of {of}: {low} {high}");
                     // The other side is its mirror image.
-                    let (l, h) = difference(changed - gained, gained, of);
+                    let (l, h) = difference(changed - gained, gained, of, 1.0);
                     assert!((l + high).abs() < 1e-9 && (h + low).abs() < 1e-9, "{l} {h}");
                     let value = 100.0 * (2.0 * gained as f64 - changed as f64) / of as f64;
                     assert!(low <= value + 1e-9 && value <= high, "{low} {value} {high}");
                 }
             }
         }
+    }
+    /// 80 queries of which every four agree say as much as 20, and resamples are half as wide.
+    #[test]
+    fn queries_that_depend_on_each_other_count_less() {
+        let [all, fewer] = [difference(8, 28, 80, 4.0), difference(2, 7, 20, 1.0)];
+        assert_eq!(all, fewer);
+        assert!(all.0 < difference(8, 28, 80, 1.0).0 && all.1 > difference(8, 28, 80, 1.0).1);
+        assert_eq!(widened(3.0, (2.0, 5.0), 4.0), (1.0, 7.0));
+        assert_eq!(widened(3.0, (2.0, 5.0), 1.0), (2.0, 5.0));
+        // The value may lie outside of its resamples, which then stay.
+        assert_eq!(widened(1.0, (2.0, 5.0), 4.0), (2.0, 9.0));
     }
 }

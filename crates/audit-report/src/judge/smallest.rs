@@ -49,8 +49,9 @@ fn curve(norms: &[f64], right: &[f64], most: f64) -> Vec<CurvePoint> {
     let found = &right[..right.partition_point(|n| n.is_finite())];
     let last = found.len().saturating_sub(1);
     let quantile = |i: usize| found.get((i * last + (QUANTILES - 1) / 2) / (QUANTILES - 1)).copied();
-    // Norms are rounded, and a norm of ε counts as within it.
-    let within = |eps: f64| eps * (1.0 + 1e-5);
+    // Norms are rounded, and a norm of ε counts as within it. Every norm that was found is within the largest ε:
+    // changes of whole grey levels reach 8/255 if that is 0.03137.
+    let within = |eps: f64| if eps < most { eps * (1.0 + 1e-5) } else { f64::MAX };
     let inner = (0..QUANTILES).filter_map(quantile).filter(|eps| within(*eps) < most);
     let mut at: Vec<f64> = std::iter::once(0.0).chain(inner).chain([most]).collect();
     at.dedup();
@@ -156,5 +157,9 @@ mod tests {
             |norms: &[f64]| curve(norms, norms, 0.5).iter().map(|p| (p.eps, p.r1)).collect::<Vec<_>>();
         assert_eq!(points(&[0.1, 0.1, 0.2, 0.500001]), [(0.0, 100.0), (0.1, 50.0), (0.2, 25.0), (0.5, 0.0)]);
         assert_eq!(points(&[f64::INFINITY]), [(0.0, 100.0), (0.5, 100.0)]);
+        // A protocol's 0.03137 stands for 8/255: of four queries, one withstands it.
+        let norms = [2.0 / 255.0, 8.0 / 255.0, 8.0 / 255.0, f64::INFINITY];
+        let found = curve(&norms, &norms, 0.03137);
+        assert_eq!(found.last().map(|p| (p.eps, p.r1)), Some((0.03137, 25.0)));
     }
 }

@@ -8,7 +8,6 @@ use crate::facts::members::MemberFacts;
 use crate::facts::term::Term;
 use crate::facts::{FACTS, Facts, is_robust};
 use crate::record::{FEW, Found, MemberResult, MemberRow, Outcome, Report, Robust, ScoreName, unless_few};
-use std::cell::OnceCell;
 use std::collections::HashMap;
 
 /// Robust R@1, or robust top-1, of the queries that the strong search attacked; `None` if it attacked none.
@@ -81,12 +80,16 @@ pub fn member_rows<'o>(
     objective.members_in(outcomes.clone()).into_iter().map(row).collect()
 }
 
-/// The result of a check of the strong search, if it attacked nothing.
-pub fn no_strong_search() -> Found {
-    Found::not_checked(
-        "no query was attacked by the strong search",
-        "Audit without `--strong-sample off`, `--surrogate` and `--only`",
-    )
+/// The result of a check of the strong search, if it attacked no query. `outcomes` are all of the audit.
+pub fn no_strong_search(outcomes: &[Outcome]) -> Found {
+    // A list of pairs has no R@1, whatever the flags.
+    match outcomes.iter().any(|o| o.after.accepted.is_some()) {
+        true => Found::not_checked("decisions about pairs were attacked, and not R@1", ""),
+        false => Found::not_checked(
+            "no query was attacked by the strong search",
+            "Audit without `--strong-sample off`, `--surrogate` and `--only`",
+        ),
+    }
 }
 
 /// Advice to get more queries for a check that counts them.
@@ -156,7 +159,7 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
 
 /// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
 pub fn contradicted(outcomes: &[Outcome]) -> Found {
-    let Some(counts) = Counts::of(outcomes) else { return no_strong_search() };
+    let Some(counts) = Counts::of(outcomes) else { return no_strong_search(outcomes) };
     let all = TermComparison::all(outcomes);
     if all.is_empty() {
         let shares = |of: &&Facts| of.shares && outcomes.iter().any(|o| of.made(o));
@@ -196,22 +199,22 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
 }
 
 /// What the strong search contradicts in a report. It takes all outcomes to tell, so they are compared once
-/// for all numbers of the report, and only if a number is asked that the comparison may concern.
+/// for all numbers of the report.
 pub struct Contradictions<'r> {
     /// The report.
     pub report: &'r Report,
-    terms: OnceCell<Vec<(&'static Term, f64)>>,
+    terms: Vec<(&'static Term, f64)>,
 }
 
 impl<'r> Contradictions<'r> {
     /// Those in `report`.
     pub fn of(report: &'r Report) -> Contradictions<'r> {
-        Contradictions { report, terms: OnceCell::new() }
+        Contradictions { report, terms: contradicted_terms(&report.outcomes) }
     }
 
     /// The [`contradicted_terms`] of the report.
     pub fn terms(&self) -> &[(&'static Term, f64)] {
-        self.terms.get_or_init(|| contradicted_terms(&self.report.outcomes))
+        &self.terms
     }
 
     /// Why a bound on a quantity can't be met: the strong search contradicts the number. `None` if it

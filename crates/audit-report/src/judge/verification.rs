@@ -3,7 +3,7 @@
 
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};
-use super::share::{wilson_of, with_width};
+use super::share::{widened, wilson_of, with_width};
 use crate::facts::{DODGE, Facts, IMPERSONATE};
 use crate::record::{
     Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A pair: the identities of both images, and whether it counts.
 type Decided = ([usize; 2], bool);
+
+/// The chance that an interval misses.
+const ALPHA: f64 = 0.05;
 
 /// The share of pairs that count.
 fn share(pairs: &[Decided]) -> f64 {
@@ -32,7 +35,7 @@ fn residuals(pairs: &[Decided], weight: f64) -> Vec<([usize; 2], f64)> {
 /// The 95 % interval of a share of pairs, in per cent: Wilson's for as many independent pairs as vary as much
 /// as these.
 fn of_share(pairs: &[Decided]) -> Option<(f64, f64)> {
-    let independent = pairs.len() as f64 / inflation(&residuals(pairs, 1.0));
+    let independent = pairs.len() as f64 / inflation(&residuals(pairs, 1.0), ALPHA);
     unless_few(pairs.len(), Some(wilson_of(share(pairs), independent)))
 }
 
@@ -50,16 +53,39 @@ impl Spread<'_> {
     /// The 95 % interval of `value`, if its variance is `inflation` times that of independent pairs.
     fn widened(&self, value: f64, inflation: f64, of: impl Fn(&Accuracy) -> f64) -> Option<(f64, f64)> {
         let [genuine, impostor] = self.distances.counts();
-        let (low, high) =
-            unless_few(genuine.min(impostor), interval(self.resamples.iter().map(of).collect()))?;
-        let more = inflation.sqrt() - 1.0;
-        Some(((low - more * (value - low).max(0.0)).max(0.0), high + more * (high - value).max(0.0)))
+        let found = unless_few(genuine.min(impostor), interval(self.resamples.iter().map(of).collect()))?;
+        let (low, high) = widened(value, found, inflation);
+        Some((low.max(0.0), high))
     }
 
-    /// The interval of a threshold that follows from the false accept rate `far`.
-    fn of_threshold(&self, threshold: f64, far: f64) -> Option<(f64, f64)> {
+    /// The interval, in [0, 1], of the share of impostor pairs within the threshold of a false accept rate.
+    fn ends(&self, far: f64) -> (f64, f64) {
         let [_, impostor] = self.distances.decisions(self.distances.threshold(far));
-        self.widened(threshold, inflation(&residuals(&impostor, 1.0)), |a| a.threshold)
+        let independent = impostor.len() as f64 / inflation(&residuals(&impostor, 1.0), ALPHA);
+        let (low, high) = wilson_of(far, independent);
+        (low / 100.0, high / 100.0)
+    }
+
+    /// The interval of a threshold that follows from a false accept rate: the distances at which the ends of
+    /// the rate's interval are reached (Woodruff, Journal of the American Statistical Association 1952). If no
+    /// pair may be accepted at the lower end, nothing bounds the threshold from below. Thresholds of resamples
+    /// are never below the nearest pair, so that too few of them contain the true one.
+    fn of_threshold(&self, far: f64) -> Option<(f64, f64)> {
+        let [genuine, impostor] = self.distances.counts();
+        let (low, high) = self.ends(far);
+        // Just below the farthest of the pairs that the lower end accepts.
+        let least = || self.distances.threshold(low - 1.0 / impostor as f64);
+        let least = if self.distances.resolves(low) { least() } else { 0.0 };
+        unless_few(genuine.min(impostor), Some((least, self.distances.threshold(high))))
+    }
+
+    /// The interval of TAR at the threshold of a false accept rate. If nothing bounds the threshold from below,
+    /// nothing bounds TAR.
+    fn of_tar(&self, tar: f64, far: f64) -> Option<(f64, f64)> {
+        let [genuine, _] = self.distances.identities();
+        let bounded = self.distances.resolves(self.ends(far).0);
+        let found = self.of_rate(tar, far, disjoint(genuine), |a| a.tar);
+        found.map(|(low, high)| (if bounded { low } else { 0.0 }, high))
     }
 
     /// The interval, in per cent, of an error rate in [0, 1] at the threshold of a false accept rate, TAR or
@@ -78,7 +104,7 @@ impl Spread<'_> {
         let [Some(low), Some(high)] = ends else { return 1.0 };
         let [genuine, impostor] = self.distances.decisions(self.distances.threshold(far));
         let genuine = residuals(&genuine, high.far - low.far);
-        inflation(&[genuine, residuals(&impostor, low.tar - high.tar)].concat())
+        inflation(&[genuine, residuals(&impostor, low.tar - high.tar)].concat(), ALPHA)
     }
 
     /// The interval of an EER in [0, 1]. The true EER lies between both true error rates at any distance. So
@@ -115,14 +141,12 @@ pub fn clean(
             let [genuine, impostor] = distances.decisions(threshold).map(|pairs| of_share(&pairs));
             (impostor, genuine)
         }
-        At::Far(far) => {
-            (None, spread.of_rate(found.tar, far, disjoint(&distances.identities()[0]), |a| a.tar))
-        }
+        At::Far(far) => (None, spread.of_tar(found.tar, far)),
     };
     Some(Verification {
         threshold,
         threshold_interval: match at {
-            At::Far(far) => spread.of_threshold(found.threshold, far),
+            At::Far(far) => spread.of_threshold(far),
             At::Threshold(_) => None,
         },
         listed: pairs.listed,
@@ -179,6 +203,19 @@ pub fn of_attack(report: &Report, code: &str) -> Option<(f64, f64)> {
     let decided: Vec<Decided> =
         mine.filter_map(|trial| Some((trial.identities, trial.wrong()?[1]))).collect();
     of_share(&decided)
+}
+
+/// The attacked pairs of an attack, by query: the target, and the identities of both images. Empty for an
+/// attack that is not on pairs.
+pub(super) fn pairs_of<'r>(report: &'r Report, code: &str) -> BTreeMap<&'r str, (&'r str, [usize; 2])> {
+    let on_pairs = Facts::find(code).is_ok_and(|of| of.pairs.is_some());
+    let all = if on_pairs { trials(report) } else { Vec::new() };
+    let mine = all.into_iter().filter(|trial| trial.objective.code == code);
+    let pair = |trial: PairTrial<'r>| {
+        let target = trial.outcome.targets.first()?;
+        Some((trial.outcome.query.as_str(), (target.as_str(), trial.identities)))
+    };
+    mine.filter_map(pair).collect()
 }
 
 /// An attack on a pair.

@@ -17,15 +17,12 @@ pub enum Protocol {
     Rob224,
 }
 
-impl Protocol {
-    /// The name in suites, reports and trial files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::Auto => "auto",
-            Protocol::Rob28 => "rob28",
-            Protocol::Rob224 => "rob224",
-        }
-    }
+impl Choice for Protocol {
+    const ALL: &'static [(Protocol, &'static str, &'static str)] = &[
+        (Protocol::Auto, "auto", "By the model's input size"),
+        (Protocol::Rob28, "rob28", "For small line images"),
+        (Protocol::Rob224, "rob224", "For photographs"),
+    ];
 }
 
 /// Which image an attack changes.

@@ -94,6 +94,11 @@ pub struct ModelRecord {
 }
 
 impl ModelRecord {
+    /// Its file name.
+    pub fn name(&self) -> &str {
+        self.path.rsplit(['/', '\\']).next().unwrap_or(&self.path)
+    }
+
     /// Its hashes in full, each with its name.
     pub fn hashes(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let net = self.net_sha256.as_deref().map(|net| ("net sha256", net));

@@ -1,7 +1,6 @@
 //! The data that an audit writes: trials, outcomes, findings, verdicts, and the report that contains them.
 //! Facts and judgements depend on it. Of this crate it uses the name of the default norm, which is a fact.
 
-mod apart;
 mod choices;
 mod conditions;
 mod corruption;
@@ -14,6 +13,7 @@ mod results;
 pub mod source;
 mod suite;
 mod trial;
+mod trials_file;
 mod verdict;
 mod verification;
 
@@ -33,7 +33,7 @@ pub use results::{
     RetrievalMeans, RetrievalRow, Robust, Rung, Score, Scores, Smallest, Universal, number_of_queries, rungs,
     unless_few,
 };
-pub use suite::{CORRECT_FIRST, EpsAlpha, MaskRecord, SuiteRecord, Surrogate, as_typed, size};
+pub use suite::{CORRECT_FIRST, EpsAlpha, MaskRecord, SuiteRecord, Surrogate, as_typed, length, size};
 pub use trial::{
     Captured, Enough, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow,
 };

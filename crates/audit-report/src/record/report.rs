@@ -208,7 +208,7 @@ impl Report {
 
     /// The model's file name.
     pub fn model_name(&self) -> &str {
-        self.model.path.rsplit(['/', '\\']).next().unwrap_or(&self.model.path)
+        self.model.name()
     }
 
     /// The report without pictures, verdict and command line. A later audit needs no more for comparison.

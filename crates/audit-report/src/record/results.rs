@@ -25,8 +25,9 @@ pub struct Attack {
     pub before: Option<f64>,
     /// Mean after the attack.
     pub after: Option<f64>,
-    /// 95 % interval of `after`: of a share of queries Wilson's, otherwise by bootstrap over queries. Of
-    /// attacked pairs, see `verification.far_interval`.
+    /// 95 % interval of `after`: of a share of queries Wilson's, otherwise by bootstrap over queries, and over
+    /// perturbations that they share; of shares that are all 0 or all 100 at least Wilson's. Of attacked pairs,
+    /// see `verification.far_interval`.
     pub after_interval: Option<(f64, f64)>,
     /// Contribution to ERS.
     pub ers_term: Option<f64>,
@@ -113,7 +114,7 @@ pub struct Breakdown {
     pub worst: f64,
     /// 95 % interval of the worst value of any class or group that has a row: from the worst lower to the
     /// worst upper end of the exact intervals of the m rows and of all their queries together, at 1 −
-    /// 0.05/(m + 1).
+    /// 0.05/(m + 1). Attacked pairs of groups that share identities count as fewer.
     pub interval: (f64, f64),
     /// The classes or groups, the worst first.
     pub rows: Vec<BreakdownRow>,
@@ -131,7 +132,7 @@ pub struct BreakdownRow {
     /// The value after the attacks, per cent.
     pub after: f64,
     /// 95 % interval of `after` that holds for all rows together: exact (Clopper and Pearson, 1934), at 1 −
-    /// 0.05/m for m rows (Bonferroni).
+    /// 0.05/m for m rows (Bonferroni). Attacked pairs of a group that share identities count as fewer.
     pub interval: (f64, f64),
 }
 

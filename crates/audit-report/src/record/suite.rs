@@ -254,7 +254,7 @@ fn is_linf(norm: &str) -> bool {
 /// `digits` digits after the point, and with more below 1/255.
 pub fn size(norm: &str, eps: f64, digits: usize) -> String {
     if !is_linf(norm) {
-        return format!("{} ({norm})", trimmed(format!("{eps:.4}")));
+        return format!("{} ({norm})", length(eps));
     }
     // ε is stored in float32, whose error would decide how a half is rounded.
     let levels = 255.0 * eps * (1.0 + 1e-7);
@@ -266,6 +266,11 @@ pub fn size(norm: &str, eps: f64, digits: usize) -> String {
         digits
     };
     format!("{}/255", trimmed(format!("{levels:.digits$}")))
+}
+
+/// A size of perturbations in another norm than the largest change of a pixel, for people.
+pub fn length(eps: f64) -> String {
+    trimmed(format!("{eps:.4}"))
 }
 
 /// A size of perturbations as a flag takes it: in 255ths if it is a whole number of them.

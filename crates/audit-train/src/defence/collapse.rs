@@ -59,13 +59,13 @@ pub fn collapseness([a, p, n]: [&Tensor; 3], rate: f64, detached: bool) -> Tenso
     mean(distance(a, p)) - mean(distance(a, n))
 }
 
-/// Indices of the smallest half of `distances` [T].
+/// Indices of the smallest half of `distances` `[T]`.
 fn nearest_half(distances: &Tensor) -> Tensor {
     let half = (distances.size()[0] / 2).max(1);
     distances.detach().topk(half, 0, false, true).1
 }
 
-/// Mean of the smallest half of `distances` [T].
+/// Mean of the smallest half of `distances` `[T]`.
 fn near_mean(distances: &Tensor) -> Tensor {
     distances.index_select(0, &nearest_half(distances)).mean(Kind::Float)
 }

@@ -1,26 +1,20 @@
 //! Options of a training besides the papers' defaults. Expected values are closed forms, or plain arithmetic
 //! in double precision here.
 
+mod measured;
+mod recipes;
+
 use crate::batch::{Batch, recipe};
-use crate::words::words;
-use crate::{rows as epochs, runtime_folder};
-use audit::data::{Dataset, Preparation};
 use audit_train::checkpoint::{self, RunState};
-use audit_train::cli::Cli;
 use audit_train::defence::hm::gradual;
 use audit_train::defence::number;
 use audit_train::dice::Dice;
-use audit_train::images::{Crop, LabelledImages};
-use audit_train::log::{self, LogLine};
+use audit_train::images::Crop;
 use audit_train::loss::{LOSSES, Labelled, Loss, numbers};
-use audit_train::monitor::measure;
-use audit_train::net::{Backbone, Net, Norms, normalize};
+use audit_train::net::{Net, normalize};
 use audit_train::optimiser::Adam;
-use audit_train::published::PUBLISHED;
 use audit_train::recipe::{TargetHardness, target_hardness};
-use audit_train::sampler::{Anchors, Triplets};
-use audit_train::settings::{Loader, Reading, TopRank};
-use clap::Parser;
+use audit_train::sampler::Triplets;
 use tch::{Device, Kind, Tensor};
 
 type Rows = Vec<Vec<f64>>;
@@ -485,158 +479,4 @@ fn patches_of_a_share_of_the_area() {
     assert!(smallest < 0.65, "{smallest}");
     let all = Crop::of_area(1.0, [whole; 2], false, &mut Dice::new(0, "crop", 0));
     assert_eq!(all.out_of(&image, [whole; 2], whole), image);
-}
-
-#[test]
-fn separability_of_a_batch() {
-    let mut batch = Batch::new("act --pgd-steps 1", 16);
-    let step = batch.step(0.5);
-    let point = |angle: f64| Tensor::from_slice(&[angle.cos() as f32, angle.sin() as f32]).view([1, 2]);
-    let triplet = |angles: [f64; 3]| angles.map(point);
-    let apart = |[a, p, n]: [f64; 3]| {
-        let d = |x: f64, y: f64| 2.0 * ((x - y).abs() / 2.0).sin();
-        (d(a, n) - d(a, p)) / ((d(a, p) + d(a, n) + d(p, n)) / 3.0)
-    };
-    let (before, after) = ([0.0, 0.3, 1.1], [0.0, 0.9, 0.7]);
-    let seen = step.seen(&triplet(before), &triplet(after), [false, true, true], None);
-    close(seen.separability_before, apart(before), "before");
-    close(seen.separability_after, apart(after), "after");
-    assert!(seen.separability_after < 0.0);
-}
-
-#[test]
-fn distances_within_and_between_classes() {
-    let net = Net::new(Backbone::find("c2f1").unwrap(), 8, 3, Device::Cpu);
-    let images = Dice::new(1, "images", 0).tensor(&[9, 1, 28, 28]);
-    let labels: Vec<usize> = (0..9).map(|i| i / 3).collect();
-    let e = rows(&tch::no_grad(|| net.unit(&net.weights, &images, Norms::Frozen)));
-    let of = |same: bool| {
-        let all = (0..9).flat_map(|i| (0..9).map(move |j| (i, j)));
-        let chosen = all.filter(|(i, j)| i != j && (labels[*i] == labels[*j]) == same);
-        mean(&chosen.map(|(i, j)| distance(&e[i], &e[j])).collect::<Vec<_>>())
-    };
-    let (within, between) = (of(true), of(false));
-    let found = measure(&net, &LabelledImages { images, labels });
-    close(found.within, within, "within");
-    close(found.between, between, "between");
-    close(found.entanglement, within / between, "entanglement");
-}
-
-#[test]
-fn ers_on_the_way_is_that_of_an_audit() {
-    let folder = tempfile::tempdir().unwrap();
-    let (data, out) = (folder.path().join("images"), folder.path().join("net.onnx"));
-    Dataset::generated(5, 6, 8).export(&data, &Preparation::new(1, 28, 28)).unwrap();
-    let runtime = runtime_folder();
-    let lib = runtime.as_ref().map_or(String::new(), |dir| format!("--ort-lib {dir:?}"));
-    let line = format!(
-        "audit-train none --loss proxy-anchor -q --threads 1 --data {data:?} --out {out:?} --batch 12 --epochs 4 --ers-every 2 --ers-queries 6 {lib}"
-    );
-    audit_train::run(&Cli::parse_words(words(&line)).unwrap().run).unwrap();
-    let rows = epochs(&out.with_extension("jsonl"));
-    let measured: Vec<(u64, bool)> = rows.iter().map(|r| (r.epoch, r.ers.is_some())).collect();
-    assert_eq!(measured, [(0, false), (1, false), (2, true), (3, false), (4, true)]);
-    // After the last epoch the net is the model.
-    let line = format!(
-        "audit -q --suite ers --strong-sample off --allow-untrusted --max-queries 6 --threads 1 --data {data:?} {out:?}"
-    );
-    let mut request = audit::command::Cli::try_parse_from(words(&line)).unwrap().run.request().unwrap();
-    request.compute.library = request.compute.library.or(runtime);
-    let ers = audit::run(&request).unwrap().scores.ers.unwrap().value;
-    assert_eq!(rows[4].ers, Some(ers));
-    assert!(!folder.path().join("net.probe.onnx").exists() && !folder.path().join("net.probe.yaml").exists());
-}
-
-/// Values of robrank's configs_rank.py (rres18, 150 epochs halved for pairs), of its HM, of CA-TRIDE's
-/// defenses/pnp.py, of appendix A of Panum et al. and of section 4 of ADML; images and batches are those of
-/// CUB's training half.
-#[test]
-fn recipes_are_what_the_authors_ran() {
-    let of = |words: &str| recipe(words, 5864).unwrap_or_else(|e| panic!("{e}"));
-    let weights = "--pretrained w.safetensors";
-    for row in PUBLISHED {
-        let recipe = of(&format!("--recipe {} {weights}", row.name));
-        let s = &recipe.settings;
-        assert_eq!(s.method, row.method);
-        let released = row.name.ends_with("-released");
-        if released {
-            assert_eq!((recipe.per_epoch(), recipe.epochs(), s.steps), (105, 75, 7875), "{}", row.name);
-            assert_eq!((s.batch, s.loader, s.anchors), (112, Loader::Pairs, Anchors::Pairs));
-            assert_eq!((s.lr, s.lr_drop, s.weight_decay), (1e-5, None, 4e-4));
-            assert_eq!((s.backbone.as_str(), s.dim, s.loss.as_str()), ("resnet18", 512, "triplet"));
-            assert!(!s.random_start);
-        }
-        let norms = if row.method == "est" { Norms::Train } else { Norms::Frozen };
-        assert_eq!(s.norms, norms, "{}", row.name);
-        let attack = (s.eps, s.alpha, s.pgd_steps, s.progressive);
-        let close = |(eps, alpha, steps, progressive): (f64, f64, u32, bool)| {
-            (eps - attack.0).abs() < 1e-6
-                && (alpha - attack.1).abs() < 1e-6
-                && (steps, progressive) == (attack.2, attack.3)
-        };
-        let (expected, sampler) = match row.name {
-            "none-released" => ((0.0, 0.0, 0, false), "random"),
-            "est-released" | "act-released" => ((8.0 / 255.0, 1.0 / 255.0, 32, false), "random"),
-            "hm-released" => ((8.0 / 255.0, 1.0 / 255.0, 32, false), "softhard"),
-            "ca-tride-released" => ((8.0 / 255.0, 1.0 / 255.0, 16, true), "semihard"),
-            "panum-paper" => ((0.01, 0.004, 5, false), "distance-clamped"),
-            "adml-paper" => ((8.0 / 255.0, 0.007, 7, false), "distance-clamped"),
-            other => panic!("{other}: what did its authors run?"),
-        };
-        assert!(close(expected), "{}: {attack:?}", row.name);
-        assert_eq!(s.sampler, sampler, "{}", row.name);
-    }
-    let s = of(&format!("--recipe hm-released {weights}")).settings;
-    assert_eq!((s.destination.as_str(), s.lga_u, s.ics, s.perturb.as_str()), ("lga", 0.2, 0.5, "apn"));
-    let s = of(&format!("--recipe ca-tride-released {weights}")).settings;
-    assert_eq!((s.reading, s.top_rank, s.lambda), (Reading::Released, TopRank::On, 10.0));
-    assert_eq!((s.eta, s.eta_scheduled, s.top_rank_margin, s.top_rank_weight), (0.2, true, 0.04, 0.5));
-    let s = of(&format!("--recipe panum-paper {weights}")).settings;
-    assert_eq!((s.backbone.as_str(), s.dim, s.lr, s.crop_area), ("resnet50", 128, 1e-6, Some(0.6)));
-    assert_eq!((s.loss.as_str(), s.random_start, s.anchors), ("contrastive", true, Anchors::Every));
-    let s = of(&format!("--recipe adml-paper {weights}")).settings;
-    assert_eq!((s.loss.as_str(), s.adversarial_weight, s.lr), ("multi-similarity", 0.1, 1e-5));
-}
-
-#[test]
-fn flags_of_the_user_override_those_of_a_recipe() {
-    let weights = "--pretrained w.safetensors";
-    let of = |words: &str| recipe(words, 5864).unwrap_or_else(|e| panic!("{e}"));
-    let s = of(&format!("--recipe ca-tride-released --lambda 2 --epochs 3 {weights}")).settings;
-    assert_eq!((s.lambda, s.steps, s.reading), (2.0, 315, Reading::Released));
-    // Before the recipe too; and the method may be named.
-    let s = of(&format!("--lr 1e-4 ca-tride --recipe=ca-tride-released --steps 120 {weights}")).settings;
-    assert_eq!((s.lr, s.steps, s.batch), (1e-4, 120, 112));
-    // On a small net, with ε still that of the recipe.
-    let s = of("--recipe hm-released --backbone c2f1 --batch 16 --lr 1e-3").settings;
-    assert_eq!((s.backbone.as_str(), s.steps, s.pgd_steps), ("c2f1", 75 * 733, 32));
-    assert!((s.eps - 8.0 / 255.0).abs() < 1e-6);
-    let refused = |words: &str| {
-        let all =
-            ["audit-train", "--data", "x", "--out", "x.onnx"].into_iter().chain(words.split_whitespace());
-        Cli::parse_words(all).unwrap_err().to_string()
-    };
-    let said = refused("act --recipe hm-released");
-    assert!(said.contains("--recipe hm-released trains with hm, found act; leave the method out"), "{said}");
-    let said = refused("--recipe hm-release");
-    assert!(said.contains("hm-released") && said.contains("ca-tride-released"), "{said}");
-    let said = refused("--lr 1e-3");
-    assert!(said.contains("<METHOD|--recipe <NAME>>") || said.contains("METHOD"), "{said}");
-}
-
-#[test]
-fn a_recipe_trains() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("images");
-    Dataset::generated(5, 6, 4).export(&data, &Preparation::new(1, 28, 28)).unwrap();
-    let out = folder.path().join("m.onnx");
-    let line = format!(
-        "audit-train --recipe ca-tride-released --backbone c2f1 --dim 16 --batch 12 --epochs 3 --data {data:?} --out {out:?} -q --threads 1"
-    );
-    audit_train::run(&Cli::parse_words(words(&line)).unwrap().run).unwrap();
-    // 24 images in batches of 6 pairs.
-    let rows = log::read(&out.with_extension("jsonl")).unwrap();
-    assert!(matches!(rows.last(), Some(LogLine::End { step: 12, .. })), "{:?}", rows.last());
-    let Some(LogLine::Epoch(last)) = rows.iter().rev().nth(1) else { panic!("no epoch") };
-    assert!(last.batches.unwrap().shift > 0.0 && last.image_steps > 0, "{last:?}");
 }

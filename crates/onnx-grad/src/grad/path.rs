@@ -122,7 +122,8 @@ impl Path {
             self.notes.push(none);
             return;
         }
-        if softens || rounded {
+        // A pool only moves quantised integers, and its softened rule too.
+        if (softens && !(quantised && moves)) || rounded {
             self.rounded.extend(passing.iter().filter(|o| !is_float(o)).cloned());
         }
         self.active.extend(passing);

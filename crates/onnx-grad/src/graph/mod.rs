@@ -370,8 +370,8 @@ impl Graph {
         }
     }
 
-    /// `word/`, with underscores behind the word if names of the graph begin so, as in files that `audit grad`
-    /// wrote: no name of the graph begins with the result.
+    /// `word/`, with underscores behind the word if names of the graph begin so, as in files that `audit
+    /// grad` wrote: no name of the graph begins with the result.
     pub fn free_prefix(&self, word: &str) -> String {
         let mut word = word.to_string();
         loop {

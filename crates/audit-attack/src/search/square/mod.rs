@@ -4,7 +4,7 @@
 
 mod windows;
 
-use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, usual};
+use super::{Best, Bound, Draw, Levels, Scaled, Search, SearchState, Setting, usual};
 use crate::ball::whole_levels;
 use audit_report::facts::schedules;
 use windows::Windows;
@@ -17,11 +17,19 @@ const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
 pub const RANDOM: Search = usual(&schedules::RANDOM, |setting, draw| Box::new(Square::new(setting, draw)));
 
 /// [`RANDOM`] with changes of whole grey levels: for images with 8 bits a channel it tries only such images.
-/// A model can recognise images that no such file holds, and the steps of other searches leave the grid.
-pub const RANDOM_8_BIT: Search = usual(&schedules::RANDOM_8_BIT, |setting, draw| {
-    let bound = Bound { eps: whole_levels(setting.bound.eps), ..setting.bound };
-    Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
-});
+/// A model can recognise images that no such file holds, and the steps of other searches leave the grid. In a
+/// ball that is not a box it is [`RANDOM`]: there ε is a length, and no number of grey levels.
+pub const RANDOM_8_BIT: Search = Search {
+    levels: Levels::Changes,
+    ..usual(&schedules::RANDOM_8_BIT, |setting, draw| {
+        let eps = match setting.bound.ball.is_box {
+            true => whole_levels(setting.bound.eps),
+            false => setting.bound.eps,
+        };
+        let bound = Bound { eps, ..setting.bound };
+        Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
+    })
+};
 
 struct Square {
     /// The radius that squares use: at most ε.
@@ -64,7 +72,7 @@ impl Square {
     }
 }
 
-impl Walk for Square {
+impl SearchState for Square {
     fn first(&mut self) -> Option<Vec<f32>> {
         self.first.take()
     }
@@ -112,9 +120,9 @@ mod tests {
     use super::*;
     use crate::BALLS;
 
-    /// In the Euclidean ball the lowest value of a linear function is −ε·‖slope‖, here −3.16. The paper's program,
-    /// ported to numpy for this function, reaches −1.93 on average over 40 seeds, −1.53 at worst and −2.23 at
-    /// best. Squares whose pixels each moved by ε would leave hardly anything of those before them.
+    /// In the Euclidean ball the lowest value of a linear function is −ε·‖slope‖, here −3.16. The paper's
+    /// program, ported to numpy for this function, reaches −1.93 on average over 40 seeds, −1.53 at worst and
+    /// −2.23 at best. Squares whose pixels each moved by ε would leave hardly anything of those before them.
     #[test]
     fn windows_add_up_in_the_euclidean_ball() {
         let ball = crate::Ball::find("l2").unwrap();
@@ -134,6 +142,23 @@ mod tests {
         }
         let (loss, _) = walk.best().unwrap();
         assert!(loss < -1.6, "{loss}");
+    }
+
+    /// The radius is ε, which is no whole number of 255ths here. No pixel is near black or white, so that every
+    /// image reaches the sphere, as in the paper.
+    #[test]
+    fn whole_levels_do_not_shorten_a_euclidean_ball() {
+        let ball = crate::Ball::find("l2").unwrap();
+        let centre = [0.5f32; 64];
+        let bound = Bound { ball, eps: 0.0105, centre: &centre, pixels: true, free: None };
+        let setting = Setting { bound, start: &centre, warm: false, shape: [1, 8, 8], steps: 20, alpha: 0.1 };
+        let mut walk = (RANDOM_8_BIT.begin)(&setting, Draw::new(0, "R1", "q", 1));
+        let mut x = walk.first().unwrap();
+        for step in 0..20 {
+            let size = (ball.size)(&x, &centre);
+            assert!((size - 0.0105).abs() < 1e-5, "{size}");
+            walk.step(&mut x, &bound, -f64::from(step), Scaled::of(&[]));
+        }
     }
 
     /// By hand: 0.3 holds 76 whole levels, 76.5/255. Every candidate of an 8-bit image then has 8 bits too,

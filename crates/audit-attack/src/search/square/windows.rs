@@ -1,6 +1,6 @@
-//! The move of Square in the Euclidean ball (Andriushchenko et al., ECCV 2020, algorithm 3). All pixels share one
-//! length, so that a change at one place costs some at another: the length of one window goes to a second one,
-//! in which a smooth bump of two halves with opposite signs is added.
+//! The move of Square in the Euclidean ball (Andriushchenko et al., ECCV 2020, algorithm 3). All pixels share
+//! one length, so that a change at one place costs some at another: the length of one window goes to a second
+//! one, in which a smooth bump of two halves with opposite signs is added.
 
 use super::{Bound, Draw};
 
@@ -55,8 +55,8 @@ impl Windows {
         stretched(change, bound, bound.eps)
     }
 
-    /// Moves length between two random windows of x, both of about `side` pixels. `eps`: the length of the whole
-    /// change.
+    /// Moves length between two random windows of x, both of about `side` pixels. `eps`: the length of the
+    /// whole change.
     pub fn exchange(&self, x: &mut [f32], bound: &Bound, [side, eps]: [f32; 2], draw: &mut Draw) {
         // An odd side has a pixel in its middle.
         let side = (side.round() as usize).max(3) | 1;
@@ -97,7 +97,8 @@ fn stretched(mut change: Vec<f32>, bound: &Bound, eps: f32) -> Vec<f32> {
     x
 }
 
-/// A bump of length 1, row by row, with a random sign: two halves of opposite signs, one above or beside the other.
+/// A bump of length 1, row by row, with a random sign: two halves of opposite signs, one above or beside the
+/// other.
 fn signed_bump(side: usize, draw: &mut Draw) -> Vec<f32> {
     let sign = draw.sign();
     let upright = draw.index(2) == 0;
@@ -112,8 +113,8 @@ fn signed_bump(side: usize, draw: &mut Draw) -> Vec<f32> {
     values.into_iter().map(|v| v / length).collect()
 }
 
-/// A rectangle of length 1 that falls from its middle: the sum of rectangles around it, of which the n-th has the
-/// height 1/n².
+/// A rectangle of length 1 that falls from its middle: the sum of rectangles around it, of which the n-th has
+/// the height 1/n².
 fn half_bump([height, width]: [usize; 2]) -> Vec<f32> {
     let (middle, centre) = (height / 2, width / 2);
     let value = |i: usize| {

@@ -74,69 +74,91 @@ pub struct Columns {
 impl Columns {
     /// Errors: a required column is missing, or several columns match.
     pub fn from_header(header: Vec<String>, form: &Form, named: Named) -> Result<Columns, String> {
-        let plain: Vec<String> = header.iter().map(|name| plain(name)).collect();
         let mut columns = Columns { header, places: Vec::new(), guessed: Vec::new(), lacks: None };
         for &(column, name) in named {
-            let at = columns.header.iter().position(|own| own == name);
-            let at = at.or_else(|| plain.iter().position(|own| *own == self::plain(name)));
-            let at = at.ok_or_else(|| {
-                let near = did_you_mean(name, &columns.header);
-                format!("there is no column `{name}`{near}. Found are {}", columns.header.join(", "))
-            })?;
+            let at = columns.named(name)?;
             columns.places.push((column, at));
         }
         for column in form.columns.iter().filter(|column| named.iter().all(|(own, _)| *own != column.name)) {
-            let own: &[&str] = &[column.name];
-            for (group, names) in std::iter::once(&own).chain(column.also).enumerate() {
-                let named = |at: &usize| names.iter().any(|name| self::plain(name) == plain[*at]);
-                let claims: Vec<usize> =
-                    (0..plain.len()).filter(|&at| columns.is_free(at)).filter(named).collect();
-                match claims[..] {
-                    [] => continue,
-                    [at] => {
-                        columns.places.push((column.name, at));
-                        columns.guessed.extend((group > 1).then_some(column.name));
-                    }
-                    [first, second, ..] => {
-                        let [a, b] = [first, second].map(|at| columns.shown(at));
-                        let which = match column.flag {
-                            flag if flag.is_empty() || plain[first] == plain[second] => {
-                                format!("Name only the right one `{}`", column.name)
-                            }
-                            flag => format!("Say which: {flag} {}", columns.header[first]),
-                        };
-                        let what = format!("{a} and {b} may both be `{}`. {which}", column.name);
-                        match column.needed {
-                            Needed::ForClasses => columns.lacks = Some(what),
-                            _ => return Err(what),
-                        }
-                    }
-                }
-                break;
-            }
+            columns.find(column)?;
         }
         columns.take_the_only_one(form);
-        let all = columns.header.join(", ");
+        columns.require(form)?;
+        Ok(columns)
+    }
+
+    /// The column that a user names.
+    fn named(&self, name: &str) -> Result<usize, String> {
+        let at = self.header.iter().position(|own| own == name);
+        let at = at.or_else(|| self.header.iter().position(|own| plain(own) == plain(name)));
+        at.ok_or_else(|| {
+            let near = did_you_mean(name, &self.header);
+            format!("there is no column `{name}`{near}. Found are {}", self.header.join(", "))
+        })
+    }
+
+    /// Matches a column by the first group of its names of which the table has one.
+    fn find(&mut self, column: &Column) -> Result<(), String> {
+        let own: &[&str] = &[column.name];
+        for (group, names) in std::iter::once(&own).chain(column.also).enumerate() {
+            let is_one = |at: &usize| names.iter().any(|name| plain(name) == plain(&self.header[*at]));
+            let claims: Vec<usize> =
+                (0..self.header.len()).filter(|&at| self.is_free(at)).filter(is_one).collect();
+            match claims[..] {
+                [] => continue,
+                [at] => {
+                    self.places.push((column.name, at));
+                    self.guessed.extend((group > 1).then_some(column.name));
+                }
+                [first, second, ..] => {
+                    let what = self.ambiguous(column, [first, second]);
+                    self.lack(column.needed, what)?;
+                }
+            }
+            break;
+        }
+        Ok(())
+    }
+
+    /// Why a column can't be matched, if two of the table have names of it.
+    fn ambiguous(&self, column: &Column, [first, second]: [usize; 2]) -> String {
+        let [a, b] = [first, second].map(|at| self.shown(at));
+        let alike = plain(&self.header[first]) == plain(&self.header[second]);
+        let which = match column.flag {
+            flag if flag.is_empty() || alike => format!("Name only the right one `{}`", column.name),
+            flag => format!("Say which: {flag} {}", self.header[first]),
+        };
+        format!("{a} and {b} may both be `{}`. {which}", column.name)
+    }
+
+    /// Refuses a table without a column that it must have.
+    fn require(&mut self, form: &Form) -> Result<(), String> {
+        let all = self.header.join(", ");
         for Column { name, needed, flag, .. } in form.columns {
-            if *needed == Needed::No || columns.place(name).is_some() || columns.lacks.is_some() {
+            if *needed == Needed::No || self.place(name).is_some() || self.lacks.is_some() {
                 continue;
             }
-            let free = (0..columns.header.len()).any(|at| columns.is_free(at));
+            let free = (0..self.header.len()).any(|at| self.is_free(at));
             let rename = match free {
                 true if flag.is_empty() => format!(". Name one of them `{name}`"),
                 true => format!(". Say which of them it is, {flag} NAME, or name it `{name}`"),
                 false => String::new(),
             };
-            let what = format!(
-                "the header lacks the column `{name}`. Found are {all}{rename}. Expected is {}",
-                form.about
-            );
-            match needed {
-                Needed::Always => return Err(what),
-                _ => columns.lacks = Some(what),
-            }
+            let about = form.about;
+            let what =
+                format!("the header lacks the column `{name}`. Found are {all}{rename}. Expected is {about}");
+            self.lack(*needed, what)?;
         }
-        Ok(columns)
+        Ok(())
+    }
+
+    /// Refuses the table, or only its use for images with classes.
+    fn lack(&mut self, needed: Needed, what: String) -> Result<(), String> {
+        match needed {
+            Needed::ForClasses => self.lacks = Some(what),
+            Needed::Always | Needed::No => return Err(what),
+        }
+        Ok(())
     }
 
     /// If one required column of text is missing and the table has one other column, takes that column.

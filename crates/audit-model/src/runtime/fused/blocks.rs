@@ -7,7 +7,7 @@
 
 use super::{Readers, is_large, number, operator_index, spread};
 use crate::runtime::{Input, Optimise, Options, Provider, Session};
-use crate::shaped::BLOCKED;
+use crate::specialise::BLOCKED;
 use audit_base::Result;
 use onnx_grad::graph::{DType, Node, Value};
 use onnx_grad::{Graph, Types};
@@ -32,7 +32,9 @@ pub(super) fn width() -> Result<usize> {
     let held = session.run(&[("x", Input::Host(&SHAPE, &values))], &["y"])?.remove(0);
     let (_, blocked) = held.floats()?;
     let width = blocked.iter().position(|v| *v == 1.0).unwrap_or(1);
-    Ok(*WIDTH.get_or_init(|| width))
+    // Another thread may have measured the same meanwhile.
+    let _ = WIDTH.set(width);
+    Ok(width)
 }
 
 /// Whether the node is ONNX Runtime's change of layout out of blocks (`ReorderOutput`) or into them
@@ -89,7 +91,6 @@ struct Move {
     outside: Option<String>,
 }
 
-/// The name in blocks of a value.
 fn blocked_name(name: &str) -> String {
     format!("audit/blocks/{name}")
 }

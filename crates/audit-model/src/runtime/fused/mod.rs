@@ -79,7 +79,6 @@ impl Readers<'_> {
     }
 }
 
-/// What an operand of a chain is.
 enum Operand {
     Number(f32),
     /// A tensor of the chain's shape.

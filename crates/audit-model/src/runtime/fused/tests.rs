@@ -26,7 +26,7 @@ fn graph(nodes: Vec<Node>, outputs: &[&str]) -> Graph {
     graph.inputs = vec![value("a", &SHAPE), value("b", &SHAPE)];
     graph.inputs.extend([value("channel", &[2, C, 1, 1]), value("image", &[2, 1, 1, 1])]);
     graph.outputs = outputs.iter().map(|name| Value { shape: None, ..value(name, &[]) }).collect();
-    graph.opsets.insert(crate::shaped::BLOCKED.into(), 1);
+    graph.opsets.insert(crate::specialise::BLOCKED.into(), 1);
     graph.prune();
     graph.prune_inputs();
     graph
@@ -141,7 +141,7 @@ fn chains_equal_their_operators_to_the_last_bit() {
 }
 
 fn reorder(op: &str, from: &str, to: &str) -> Node {
-    let node = Node::new(op, &[from], to).in_domain(crate::shaped::BLOCKED);
+    let node = Node::new(op, &[from], to).in_domain(crate::specialise::BLOCKED);
     if op == "ReorderOutput" { node.with("channels", SHAPE[1]) } else { node }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::judge::quantity::Quantity;
 use crate::judge::row::{Difference, ROUNDING, Row, State};
+use crate::judge::stars::LEVELS;
 use crate::judge::strong::Contradictions;
-use crate::record::{CheckResult, GateCheck, GateCheckKind, Level, Report};
+use crate::record::{CheckResult, GateCheck, GateCheckKind, Level, Report, size};
 
 /// Why a number of a report meets no bound, though it is shown: a finding invalidates it, and the user did
 /// not accept that, or a stronger attack contradicts it.
@@ -35,7 +36,7 @@ pub(super) fn unmeasured(
 pub(super) fn uncompared(metric: &'static Quantity, report: &Report) -> GateCheck {
     let row = metric.row(report);
     let text = format!(
-        "{}{}, and the baseline has none: its drop was not checked. Make a new baseline: --save-baseline",
+        "{}{}, and the baseline has none: its drop was not checked. Make a new baseline: audit MODEL … --save-baseline FILE",
         row.number(),
         eps_note(&row)
     );
@@ -93,9 +94,11 @@ impl Answer {
     }
 }
 
-/// The ε beside a number.
+/// The ε beside a number. Bounds on sizes are in 255ths in every norm, so a length is named too.
 fn eps_note(row: &Row) -> String {
-    row.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"))
+    let length = row.norm.as_ref().zip(row.value);
+    let length = length.map(|(norm, value)| format!(" = 255 × {}", size(norm, value / LEVELS, 2)));
+    length.or(row.budget.as_ref().map(|budget| format!(" at {budget}"))).unwrap_or_default()
 }
 
 /// A number of the report, with the data for its checks.
@@ -175,6 +178,7 @@ impl CheckedNumber {
             (_, true) => format!("worse by more than the tolerance {tolerance}"),
             _ if at_least => format!("which may exceed the tolerance {tolerance}"),
             (true, false) => format!("beyond the tolerance {tolerance}, but no more than chance explains"),
+            (false, false) if drop <= ROUNDING => "no loss".into(),
             (false, false) => format!("within the tolerance {tolerance}"),
         };
         // With the usual digits, a change beyond the tolerance may look equal to it.

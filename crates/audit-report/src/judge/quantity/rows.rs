@@ -1,4 +1,5 @@
-//! The rows: scores, retrieval on clean images, and those that are made of the tables of terms and corruptions.
+//! The rows: scores, retrieval on clean images, and those that are made of the tables of terms and
+//! corruptions.
 
 use super::{Clean, Follows, InReplicate, Needs, OfFirst, Quantity, Read, breakdown};
 use crate::facts::term::Term;
@@ -31,6 +32,7 @@ const USUAL: Quantity = Quantity {
     needs: Needs::Nothing,
     score: false,
     at_eps: false,
+    size: false,
     classes: None,
     as_published: false,
     leading: false,
@@ -73,6 +75,7 @@ pub(super) static SCORES: [Quantity; 8] = [
     },
     Quantity {
         name: "eps50",
+        size: true,
         range: [0.0, 255.0],
         digits: 2,
         tolerance: 0.1,
@@ -122,6 +125,7 @@ pub(super) static SCORES: [Quantity; 8] = [
     },
     Quantity {
         name: "median_eps",
+        size: true,
         range: [0.0, 255.0],
         digits: 2,
         tolerance: 0.1,

@@ -70,7 +70,7 @@ fn worst(parts: &Parts, lower_is_better: bool, trial: impl Fn(usize) -> (f64, f6
 }
 
 /// Further weights of a resample.
-pub(super) struct Again {
+pub(super) struct ResampleWeights {
     /// Of the queries that each trial is measured on, by place, if there are many.
     held_out: Vec<f64>,
     /// Of the shared perturbations.
@@ -93,7 +93,7 @@ pub struct Means {
 impl Column<'_> {
     /// The means with a weight per query; `None` if all weights are zero. `again` has further weights;
     /// without them each counts once.
-    fn means(&self, weights: &[f64], again: Option<&Again>) -> Option<Means> {
+    fn means(&self, weights: &[f64], again: Option<&ResampleWeights>) -> Option<Means> {
         let (mut total, mut before, mut after) = (0.0, 0.0, 0.0);
         let (mut counted, mut resisted, mut nothing) = (0.0, 0.0, 0);
         for (i, &(query, b, a)) in self.trials.iter().enumerate() {
@@ -137,12 +137,12 @@ impl Column<'_> {
     }
 
     /// The weight of the perturbation that trial `i` shares with others; 1 if it has its own.
-    fn weight_of_shared(&self, i: usize, again: Option<&Again>) -> f64 {
+    fn weight_of_shared(&self, i: usize, again: Option<&ResampleWeights>) -> f64 {
         again.zip(self.shared[i]).map_or(1.0, |(again, which)| again.shared[which])
     }
 
     /// The worst mean after the attack of any class, and of any group.
-    fn worst(&self, weights: &[f64], again: Option<&Again>) -> [Option<f64>; DIVISIONS.len()] {
+    fn worst(&self, weights: &[f64], again: Option<&ResampleWeights>) -> [Option<f64>; DIVISIONS.len()] {
         self.parts.each_ref().map(|parts| {
             let trial = |i: usize| {
                 let (query, _, after) = self.trials[i];
@@ -266,7 +266,7 @@ impl<'o> Table<'o> {
         self.columns.iter().filter(move |c| terms.clone().any(|t| t.name == c.term.name))
     }
 
-    pub(super) fn replicate(&self, weights: &[f64], again: Option<&Again>) -> Replicate {
+    pub(super) fn replicate(&self, weights: &[f64], again: Option<&ResampleWeights>) -> Replicate {
         let means: Vec<Option<Means>> = self.columns.iter().map(|c| c.means(weights, again)).collect();
         let find = |term: &Term, of: &dyn Fn(&Means) -> Option<f64>| {
             let at = self.columns.iter().position(|c| c.term.name == term.name)?;
@@ -329,8 +329,10 @@ impl<'o> Table<'o> {
             let random = |first: u64| Random::seeded(seed).stream(first + stream as u64);
             let weights = random(0).resample(self.queries);
             let mut random = random(HELD_OUT);
-            let again =
-                Again { held_out: random.resample(self.held_out), shared: random.resample(self.shared) };
+            let again = ResampleWeights {
+                held_out: random.resample(self.held_out),
+                shared: random.resample(self.shared),
+            };
             self.replicate(&weights, Some(&again))
         })
     }

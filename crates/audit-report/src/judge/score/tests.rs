@@ -169,6 +169,11 @@ fn intervals_resample_perturbations_that_queries_share() {
     let (low, high) = alone.after_interval.unwrap();
     assert!(alone.after == Some(50.0) && low > 44.0 && high < 56.0, "{low} {high}");
     assert_eq!(all(&|q| Some(q % 2)).after_interval, Some((0.0, 100.0)));
+    // If all queries are wrong, Wilson's upper end is Z² / (400 + Z²).
+    let one = |q: usize| Outcome { shared: Some(q % 2), ..outcome("UAP", q, hit(true), hit(false)) };
+    let outcomes: Vec<Outcome> = (0..400).map(one).collect();
+    let (low, high) = row(&score(&outcomes, &[], &BASIS, 1).0, "UAP:R").after_interval.unwrap();
+    assert!(low == 0.0 && (high - 0.951229).abs() < 1e-5, "{low} {high}");
 }
 
 /// One image that captures 40 of 200 held-out queries: its share is binomial, with a standard error of
@@ -198,6 +203,10 @@ fn intervals_of_hubs_resample_images_and_held_out_queries() {
     assert!((error / expected - 1.0).abs() < 0.12, "{error}, expected {expected}");
     let (_, after, wider) = hub(&[outcome("HUB", 0, of(0), of(20)), outcome("HUB", 1, of(0), of(60))]);
     assert!((after - 20.0).abs() < 1e-9 && wider > 5.0, "{after} {wider}");
+    // Two images that capture nothing: Wilson's upper end is Z² / (210 + Z²).
+    let none = [outcome("HUB", 0, of(0), of(0)), outcome("HUB", 1, of(0), of(0))];
+    let (low, high) = row(&score(&none, &[], &BASIS, 5).0, "HUB:10").after_interval.unwrap();
+    assert!(low == 0.0 && (high - 1.796405).abs() < 1e-5, "{low} {high}");
     // At k = 1 only every other captured query counts.
     let (attacks, _) = score(&[outcome("HUB", 0, of(0), of(40))], &[], &BASIS, 5);
     assert_eq!(row(&attacks, "HUB:1").after, Some(10.0));
