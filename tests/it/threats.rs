@@ -66,9 +66,10 @@ fn reports_say_what_bounds_perturbations() {
     }
 }
 
-/// On 16 of these 40 queries an attack in PyTorch evades the threshold: PGD with momentum in a ball that
-/// shrinks to ε (`research/tools/peer_goals.py`, 2026-11-29). The search has other random starts, and may miss
-/// some of them. It evaded on 8 while its random starts stayed in the ball.
+/// On 16 of these 40 queries an attack in PyTorch evaded the threshold: PGD with momentum in a ball that
+/// shrinks to ε (2026-11-29; `research/tools/peer_goals.py` makes the same attack, on images of files, whose
+/// pairs and threshold differ). The search has other random starts, and may miss some of the 16. It evaded on
+/// 8 while its random starts stayed in the ball.
 #[test]
 #[ignore = "slow"]
 fn evasion_in_the_euclidean_ball_keeps_up_with_pytorch() {
