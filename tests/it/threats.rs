@@ -66,6 +66,23 @@ fn reports_say_what_bounds_perturbations() {
     }
 }
 
+/// On 16 of these 40 queries an attack in PyTorch evaded the threshold: PGD with momentum in a ball that
+/// shrinks to ε (2026-11-29; `research/tools/peer_goals.py` makes the same attack, on images of files, whose
+/// pairs and threshold differ). The search has other random starts, and may miss some of the 16. It evaded on
+/// 8 while its random starts stayed in the ball.
+#[test]
+#[ignore = "slow"]
+fn evasion_in_the_euclidean_ball_keeps_up_with_pytorch() {
+    let folder = Temp::new();
+    let suite =
+        folder.file("evade.yaml", "form: corrected\nattacks: [EVADE]\neffort: 1\nthreshold: far=0.02\n");
+    let flags = "--norm l2 --eps 1 --strong-sample off --max-queries 40";
+    let found = audit(&words(&format!("{:?} --suite {suite:?} {flags}", bundled("hardened.onnx")))).unwrap();
+    assert_eq!(found.outcomes.len(), 40);
+    let evaded = found.outcomes.iter().filter(|o| o.after.accepted == Some(false)).count();
+    assert!(evaded >= 13, "{evaded} of 40");
+}
+
 /// The strong search and the doctor keep to length and mask too: the runner refuses an image outside its
 /// bounds, and the doctor's plans widen ε up to the largest distance between two images, √784 = 28.
 #[test]

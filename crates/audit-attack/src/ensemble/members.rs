@@ -2,7 +2,7 @@
 //! of these. An objective with members of its own has them in its file.
 
 use crate::passes::Room;
-use crate::search::{COSINE, MOMENTUM, NES, RANDOM};
+use crate::search::{COSINE, COSINE_MULTI_EPS, MOMENTUM, NES, RANDOM};
 use crate::trial::{Aims, Ensemble, From, Member};
 use audit_gallery::data::QUALITIES;
 use audit_model::Route;
@@ -30,7 +30,8 @@ pub const SOFTENED: Member = Member { facts: &members::SOFTENED, route: Route::S
 pub const STRAIGHT: Member = Member { facts: &members::STRAIGHT, route: Route::StraightThrough, ..HINGE };
 /// The base of members that go along the softened gradient, and on models without one along the exact one.
 pub const SOFT: Member = Member { route: Route::Softened, or: Some(Route::Exact), ..HINGE };
-pub const RESTART: Member = Member { facts: &members::RESTART, from: From::Random, ..SOFT };
+pub const RESTART: Member =
+    Member { facts: &members::RESTART, search: &COSINE_MULTI_EPS, from: From::Random, ..SOFT };
 pub const REFINED: Member = Member { facts: &members::REFINED, alpha: Some(0.2), from: From::Best, ..SOFT };
 
 /// The tier of JPEG files, after all others. It runs on trials whose goal is reached too: what is found along

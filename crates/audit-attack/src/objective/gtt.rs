@@ -3,6 +3,7 @@
 use super::{Aim, Form, Loss, Objective, Reach, Targets, Trial, measure, qa, usual};
 use crate::ensemble::members::{FREE, HINGE, LOST, RESTART, SOFT, SOFTENED, SQUARE, STRAIGHT};
 use crate::measure::TOP;
+use crate::search::COSINE_MULTI_EPS;
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, From, Member};
 use audit_report::facts;
@@ -64,6 +65,7 @@ const TRANSLOCATION: Ensemble = &[
     &[
         Member {
             facts: &members::FOURTH_OTHERS,
+            search: &COSINE_MULTI_EPS,
             aims: Aims::Several(6),
             from: From::Other,
             steps: 30,

@@ -6,6 +6,7 @@
 use super::{Aim, Draw, Loss, Objective, Query, Reach, Targets, measure, nearest_of, usual};
 use crate::ensemble::members::{LOST, SOFT, THRESHOLD};
 use crate::measure::{duplicates, others};
+use crate::search::COSINE_MULTI_EPS;
 use crate::trial::AttackContext;
 use crate::trial::{Aims, Ensemble, Member};
 use audit_base::Result;
@@ -113,6 +114,7 @@ const COLLISION: Ensemble = &[
         loss: |context, _, trial, class| {
             loss(context, others(&context.gallery, trial.query, class), Aim::First)
         },
+        search: &COSINE_MULTI_EPS,
         aims: Aims::Nearest(8),
         until: LOST,
         ..SOFT

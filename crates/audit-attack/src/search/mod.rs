@@ -21,7 +21,7 @@ pub use cw::CW;
 pub use fmn::FMN;
 pub use grey_levels::{GREY_LEVELS, nearest_levels};
 pub use momentum::MOMENTUM;
-pub use multi_eps::{MULTI_EPS, SMALLER_EPS};
+pub use multi_eps::{COSINE_MULTI_EPS, MULTI_EPS, SMALLER_EPS};
 pub use nes::NES;
 pub use pgd::{FGSM, PGD, RANDOM_START};
 pub use population::POPULATION_NES;

@@ -4,13 +4,19 @@
 //! first step: the corners of the box that a signed step reaches are far away already.
 
 use super::momentum::{DECAY, MomentumSum, SMALLEST};
-use super::{Best, Bound, Scaled, Search, SearchState, Setting, shrinking, usual};
+use super::{Best, Bound, COSINE, Scaled, Search, SearchState, Setting, shrinking, usual};
 use audit_report::facts::schedules;
 
 /// The last radius is ε.
 pub const MULTI_EPS: Search = usual(&schedules::MULTI_EPS, |setting, _| {
     let to = setting.bound.eps;
     Box::new(MultiEps::new(setting, if setting.bound.ball.is_box { to } else { setting.bound.widest() }, to))
+});
+
+/// In a box [`COSINE`], and elsewhere [`MULTI_EPS`]. For losses that momentum lowers no further in a box.
+pub const COSINE_MULTI_EPS: Search = usual(&schedules::COSINE_MULTI_EPS, |setting, draw| {
+    let search = if setting.bound.ball.is_box { COSINE } else { MULTI_EPS };
+    (search.begin)(setting, draw)
 });
 
 /// The last radius is 0.8 of the size of the run's first image: for a smaller perturbation than this one.
@@ -112,6 +118,14 @@ mod tests {
     #[test]
     fn in_a_box_it_is_pgd_with_momentum() {
         assert_eq!(lowest(&MULTI_EPS, 0, 0.35), lowest(&MOMENTUM, 0, 0.35));
+    }
+
+    /// Expected: the searches that it consists of.
+    #[test]
+    fn in_a_box_it_takes_the_steps_of_cosine_and_elsewhere_comes_from_far_away() {
+        assert_eq!(lowest(&COSINE_MULTI_EPS, 0, 0.35), lowest(&COSINE, 0, 0.35));
+        assert_eq!(lowest(&COSINE_MULTI_EPS, 1, 0.35), lowest(&MULTI_EPS, 1, 0.35));
+        assert_ne!(lowest(&COSINE, 1, 0.35), lowest(&MULTI_EPS, 1, 0.35));
     }
 
     #[test]

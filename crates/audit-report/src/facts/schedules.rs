@@ -128,6 +128,13 @@ pub const MULTI_EPS: Schedule = Schedule {
     ..APGD
 };
 
+/// No schedule of suites, see [`MULTI_EPS`].
+pub const COSINE_MULTI_EPS: Schedule = Schedule {
+    name: "cosine, multi-ε",
+    words: |steps, _| format!("{steps} steps that shrink, outside a box in a ball that shrinks to ε"),
+    ..APGD
+};
+
 pub const GREY_LEVELS: Schedule = Schedule {
     name: "momentum, 8 bits",
     words: |steps, _| format!("{steps} steps with momentum, rounded to grey levels"),
