@@ -1,11 +1,11 @@
 //! The searches for the smallest perturbation, at ε and at its halves, and what they cost.
 
-use super::members::HINGE;
+use super::members::{HINGE, LOST};
 use super::{Aims, Ensemble, From, Member};
 use crate::ball::Ball;
 use crate::objective::r1;
 use crate::passes::Room;
-use crate::search::{FMN, GREY_LEVELS, RANDOM, RANDOM_8_BIT, SMALLER_EPS};
+use crate::search::{FMN, GREY_LEVELS, MULTI_EPS, RANDOM, RANDOM_8_BIT, SMALLER_EPS};
 use audit_gallery::data::GREY_LEVEL;
 use audit_model::Route;
 use audit_report::facts::members::MemberFacts;
@@ -79,6 +79,31 @@ pub const FROM_FAR: Member = Member {
     steps: 40,
     ..SECOND
 };
+/// As the strong search does at ε: from far away into the ball of a rung, from random images, towards the
+/// classes that came nearest in [`FROM_FAR`]. Only in balls that are no boxes, on queries whose ε* is at most
+/// [`NEAR`] times the rung or that [`FROM_FAR`] gained on.
+pub const RUNG_RANDOM: Member = Member {
+    facts: &MemberFacts::by_gradient(
+        "rung, random starts",
+        "momentum in a ball that shrinks to a rung, from random images",
+    ),
+    aims: Aims::Best(4),
+    search: &MULTI_EPS,
+    from: From::Random,
+    steps: 60,
+    until: LOST,
+    ..FROM_FAR
+};
+/// The same from the clean image, on queries that [`FROM_FAR`] gained on.
+pub const RUNG_CLASSES: Member = Member {
+    facts: &MemberFacts::by_gradient("rung, best classes", "the same from the clean image"),
+    aims: Aims::Best(3),
+    from: From::Clean,
+    ..RUNG_RANDOM
+};
+/// Queries of models/hardened.onnx on which [`FROM_FAR`] gains nothing break at a rung in the L2 ball only if
+/// their ε* is at most 1.5 times the rung.
+pub const NEAR: f32 = 1.6;
 /// Without gradients, in balls of half the radius, for queries that only such a search broke, and those on
 /// which the searches along gradients gain nothing.
 pub const HALVED: Member = Member {
@@ -147,7 +172,7 @@ pub fn usual() -> usize {
 /// Forward passes of all workers that the searches for trials that withstand a small change usually take: the
 /// first round of [`AGAIN`] gains too little for another one, and [`DOUBTS`] find nothing.
 pub fn further(ball: &Ball, trials: usize, room: Room) -> usize {
-    let first: &[&Member] = if ball.is_box { &DOUBTS } else { &[&FROM_FAR] };
+    let first: &[&Member] = if ball.is_box { &DOUBTS } else { &[&FROM_FAR, &RUNG_RANDOM] };
     let all = first.iter().chain(&[&CLASSES, &AGAIN, &BEST, &AGAIN]);
     all.map(|member| member.passes(1, trials, room)).sum()
 }
@@ -184,17 +209,19 @@ pub fn passes(ball: &Ball, rungs: usize, effort: usize, trials: usize, room: Roo
 
 /// Every member, with how often it runs at most. Only a box holds images of whole grey levels for certain.
 fn all(ball: &Ball, rungs: usize) -> impl Iterator<Item = (&'static Member, usize)> {
-    let [in_a_box, elsewhere] = if ball.is_box { [rungs, 0] } else { [0, ROUNDS] };
+    let [in_a_box, elsewhere] = if ball.is_box { [rungs, 0] } else { [0, rungs] };
     [
         (&SMALLEST, 1),
         (&SECOND, 1),
         (&SOFTENED, 1),
         (&CLASSES, 1),
         (&BEST, 1),
-        (&AGAIN, 2 * ROUNDS),
+        (&AGAIN, 2 * ROUNDS + elsewhere),
         (&HALVED, rungs),
         (&FILE, in_a_box),
-        (&FROM_FAR, elsewhere),
+        (&FROM_FAR, if ball.is_box { 0 } else { ROUNDS }),
+        (&RUNG_RANDOM, elsewhere),
+        (&RUNG_CLASSES, elsewhere),
     ]
     .into_iter()
     .chain(DOUBTS.map(move |member| (member, in_a_box)))
