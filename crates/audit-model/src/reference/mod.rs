@@ -43,11 +43,12 @@ enum Smooth {
     /// an input of integers.
     Widened(Session),
     /// A quantised model with its rounding held still: each quantiser adds to its real-valued input the
-    /// rounding that it did at the point (`at`), each max-pool takes the values that it took there, and each
-    /// rectifier and clip has the slopes that it had there. There it computes what the model does, and its
-    /// derivative is the straight-through estimate.
+    /// rounding that it did at the point (`at`), each max-pool takes the values that it took there, each
+    /// rectifier and clip has the slopes that it had there, and each comparison decides what it did there.
+    /// There it computes what the model does, and its derivative is the straight-through estimate.
     Frozen {
-        /// Outputs each quantiser's rounding, each rectifier's sides and each max-pool's choice.
+        /// Outputs each quantiser's rounding, the sides of rectifiers, clips and comparisons, and each
+        /// max-pool's choice.
         probe: Session,
         /// Takes them as inputs.
         frozen: Session,
