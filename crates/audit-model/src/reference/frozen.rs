@@ -27,7 +27,8 @@ struct Freezing<'g> {
     frozen: Graph,
     roundings: Vec<String>,
     choices: Vec<String>,
-    /// Values that are made of dequantised ones, of which many are equal to each other or to a bound.
+    /// Values that are made of dequantised ones, of which many are equal to each other or to a bound. Shapes
+    /// are not.
     behind: HashSet<&'g str>,
 }
 
@@ -57,7 +58,8 @@ impl<'g> Freezing<'g> {
             "Concat" | "Pad" if on_path => self.joined(node),
             _ => self.frozen.nodes.push(node.clone()),
         }
-        if on_path && (node.op == "DequantizeLinear" || (reads && node.op != "QuantizeLinear")) {
+        let ends = ["QuantizeLinear", "Shape", "Size"].contains(&node.op.as_str());
+        if on_path && (node.op == "DequantizeLinear" || (reads && !ends)) {
             self.behind.extend(node.outputs.iter().map(String::as_str).filter(|name| !name.is_empty()));
         }
         Some(())
