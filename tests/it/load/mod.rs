@@ -283,7 +283,8 @@ fn quantised_values_may_lie_beside_quantised_constants() {
 
 /// Of quantised values many are exactly 0, where a rectifier has two slopes. The gradient is that of PyTorch,
 /// which takes the slope below 0 there, and none at a bound of ReLU6. Such a model was refused, as an ArcFace
-/// net with PReLU is in 8 bits. So were one that clips a sum, and one that writes a rectifier as a choice.
+/// net with PReLU is in 8 bits. So were one that clips a sum, one that writes a rectifier as a choice, and one
+/// that takes the largest value of a map, among which PyTorch's amax shares the gradient.
 #[test]
 fn quantised_values_of_zero_are_held_on_their_side_of_a_kink() {
     let byte = |v: u8| Tensor { dtype: DType::U8, shape: vec![], bytes: vec![v].into() };
@@ -296,6 +297,7 @@ fn quantised_values_of_zero_are_held_on_their_side_of_a_kink() {
         ("high", Tensor::f32(&[], &[1.0])),
         ("two", Tensor::f32(&[], &[2.0])),
         ("small", Tensor::f32(&[], &[0.2])),
+        ("sides", Tensor::ints(&[2, 3])),
         ("w", weights(&[4, 1, 3, 3])),
     ];
     let wide = Node::new("Cast", &["seen"], "wide").with("to", DType::F64);
@@ -317,6 +319,8 @@ fn quantised_values_of_zero_are_held_on_their_side_of_a_kink() {
             Node::new("Clip", &["twice", "low", "two"], "bent"),
         ],
         chosen,
+        vec![Node::new("GlobalMaxPool", &["seen"], "bent")],
+        vec![Node::new("ReduceMax", &["seen", "sides"], "bent").with("keepdims", 1i64)],
     ]
     .into_iter()
     .enumerate()

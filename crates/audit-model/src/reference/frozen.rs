@@ -50,6 +50,7 @@ impl<'g> Freezing<'g> {
             "DequantizeLinear" if on_path => self.dequantiser(node)?,
             "DynamicQuantizeLinear" if on_path => return None,
             "MaxPool" if on_path => self.max_pool(node),
+            "GlobalMaxPool" | "ReduceMax" | "ReduceMin" if on_path && reads => self.extreme(node),
             "Relu" | "LeakyRelu" | "PRelu" if on_path => self.rectifier(node),
             "Clip" if on_path && reads => self.clip(node),
             "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" | "Equal" if on_path && reads => {
@@ -111,6 +112,39 @@ impl<'g> Freezing<'g> {
         self.frozen.nodes.push(Node::new("Reshape", &[x, &name("line")], &name("flat")));
         self.frozen.nodes.push(Node::new("Gather", &[&name("flat"), &chosen], y));
         self.choices.push(chosen);
+    }
+
+    /// Where several quantised values of a whole map are the largest, the gradient is shared among them, as
+    /// PyTorch's amax does. Their weights are held still: the result is the mean of the values times these.
+    fn extreme(&mut self, node: &Node) {
+        let (x, y) = (&node.inputs[0], &node.outputs[0]);
+        let name = |part: &str| part_of(y, part);
+        let pool = node.op == "GlobalMaxPool";
+        let like = |op: &str, x: &str, y: &str| {
+            let mut other =
+                Node { op: op.into(), name: String::new(), outputs: vec![y.into()], ..node.clone() };
+            other.inputs[0] = x.into();
+            other
+        };
+        let mean = |x: &str, y: &str| like(if pool { "GlobalAveragePool" } else { "ReduceMean" }, x, y);
+        // A pool keeps the dimensions anyway.
+        let kept = |node: Node| if pool { node } else { node.with("keepdims", 1i64) };
+        let seen = float(x, &name("seen"));
+        self.probe.nodes.extend([
+            seen.clone(),
+            kept(like(&node.op, &name("seen"), &name("most"))),
+            Node::new("Equal", &[&name("seen"), &name("most")], &name("attains")),
+            float(&name("attains"), &name("mask")),
+            kept(mean(&name("mask"), &name("share"))),
+            Node::new("Div", &[&name("mask"), &name("share")], &name("weights")),
+        ]);
+        self.frozen.nodes.extend([
+            seen,
+            Node::new("Mul", &[&name("seen"), &name("weights")], &name("weighted")),
+            mean(&name("weighted"), &name("extreme")),
+            Node::new("CastLike", &[&name("extreme"), x], y),
+        ]);
+        self.roundings.push(name("weights"));
     }
 
     /// Quantised values are often exactly 0, where a rectifier has no derivative and a central difference is
