@@ -88,7 +88,7 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
                     @let [value, base, change, _] = cells(comparison, row);
                     @let class = match row.direction { 1 => "pass", -1 => "failed", _ => "quiet" };
                     tr {
-                        td.attack { b { (row_name(row)) } @if !row.metric.label.is_empty() { span { (row.metric.label) } } }
+                        td.attack { b { (row_name(comparison, row)) } @if !row.metric.label.is_empty() { span { (row.metric.label) } } }
                         td.plot { (plot(row)) }
                         td.n data-name=(ROW_HEADS[0]) { @if row.void { s { (value) } } @else { b { (value) } } }
                         td.n data-name=(ROW_HEADS[1]) { (base) }

@@ -294,10 +294,30 @@ fn sizes_in_the_euclidean_ball_are_compared_as_lengths() {
     let answer = "high.onnx is the most robust: ε50 (l2) is above 0.0314, against 0.0078 of low.onnx (+0.0235, 95 % +0.0235 … +0.0235)";
     assert_eq!(compared.answer, answer);
     let table = audit::feature::compare::render(&compared, false);
-    says(&one_line(&table), &["ε50 (l2)", "eps50 above 0.0314 0.0078 +0.0235 +0.0235 … +0.0235 better"]);
+    let row = "eps50 (l2) above 0.0314 0.0078 +0.0235 +0.0235 … +0.0235 better";
+    says(&one_line(&table), &["ε50 (l2)", row]);
+    // 50 of 60 queries fail at 2/255, so that both ends of the interval are there.
     let file = save(&dir, "r.json", &low);
+    let written = dir.join("c.md").display().to_string();
+    dir.ended(&["compare", &file, &file, "-o", &written], 0);
+    says(&dir.text("c.md"), &["| ε50 (l2) (95 %) |", "| 0.0078 (0.0078 – 0.0078) |"]);
     let told = dir.ended(&["gate", &file, "--fail-under", "eps50=10"], 10);
     says(&one_line(&told), &["FAIL eps50 2.00 = 255 × 0.0078 (l2)", "below the required 10"]);
+}
+
+/// A length and a number of grey levels have no difference: 0.0078 in the L2 ball against more than 8/255.
+/// Of 60 queries 10 and 40 withstand 4/255 in the one norm and in the other.
+#[test]
+fn sizes_in_different_norms_have_no_difference() {
+    let [levels, mut length] = [with_ladder("levels", 40), with_ladder("length", 10)];
+    length.suite.norm = "l2".into();
+    let names = vec![levels.model.path.clone(), length.model.path.clone()];
+    let compared = audit::judge::compare::of_reports(names, &[levels, length], None, true).unwrap();
+    says(&compared.answer, &["ndecided", "different ε"]);
+    let table = one_line(&audit::feature::compare::render(&compared, false));
+    let rows =
+        ["eps50 0.0078 (l2) above 8.00/255 – – no interval", "robust_r1@4/255 16.7 66.7 – – no interval"];
+    says(&table, &rows);
 }
 
 /// In a comparison untrusted scores are struck through, and so is every number under attack.

@@ -357,7 +357,7 @@ fn entry(
     pair: Option<&PairedReports>,
 ) -> ComparedModel {
     let row = |metric: &'static Quantity| {
-        let (own, of_base) = (metric.row(report), metric.row(base));
+        let (own, of_base) = (metric.row(report).as_length(), metric.row(base));
         if [&own, &of_base].iter().all(|row| row.state == State::NotMeasured) {
             return None;
         }
