@@ -207,7 +207,7 @@ class Judge:  # measures embeddings [D] as the report's form defines
         metric, self.items, self.held_out, self.points = report["model"]["metric"], manifest["items"], manifest["held_out"], points
         self.seed, self.hub, self.right_first = report["seed"], report["suite"].get("hub_class"), "correct" in report["suite"].get("sampling", "")
         self.cosine, self.own, n = metric == "cosine", report["suite"]["form"] == "corrected", report["data"]["gallery"]
-        self.replayed = any(flag in report.get("command", "") for flag in ("--trials", "--baseline"))  # targets may be another model's
+        self.replayed = any(word.split("=")[0] in ("--trials", "--baseline") for word in report.get("command", "").split())  # by another model
         # One long embedding must not make all others equal.
         self.sides = np.array([-slack, slack]) * (np.median(np.linalg.norm(points, axis=1)) if metric == "euclidean" else 1)
         self.all_labels = np.array([item["label"] for item in self.items])
