@@ -102,9 +102,11 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
     }
 }
 
-/// A difference on a scale from the largest possible loss (left) to the largest possible gain (right).
+/// A difference on a scale from the largest possible loss (left) to the largest possible gain (right); nothing
+/// if there is no such scale.
 fn plot(row: &ComparedValue) -> Markup {
-    let Some(difference) = row.difference else { return Markup::default() };
+    // A length has no largest value.
+    let Some(difference) = row.difference.filter(|_| row.norm.is_none()) else { return Markup::default() };
     let [low, high] = row.metric.range;
     let sign = if row.metric.lower_is_better { -1.0 } else { 1.0 };
     let place = |v: f64| (50.0 + 50.0 * sign * v / (high - low)).clamp(0.0, 100.0);

@@ -298,9 +298,12 @@ fn sizes_in_the_euclidean_ball_are_compared_as_lengths() {
     says(&one_line(&table), &["ε50 (l2)", row]);
     // 50 of 60 queries fail at 2/255, so that both ends of the interval are there.
     let file = save(&dir, "r.json", &low);
-    let written = dir.join("c.md").display().to_string();
-    dir.ended(&["compare", &file, &file, "-o", &written], 0);
+    let other = save(&dir, "other.json", &high);
+    let [markdown, page] = ["c.md", "c.html"].map(|name| dir.join(name).display().to_string());
+    dir.ended(&["compare", &file, &other, "--anyway", "-o", &markdown, "-o", &page], 0);
     says(&dir.text("c.md"), &["| ε50 (l2) (95 %) |", "| 0.0078 (0.0078 – 0.0078) |"]);
+    // No line spans all lengths: the page has no picture of 8 − 2 = 6/255.
+    assert!(!dir.text("c.html").contains("difference 6.00"));
     let told = dir.ended(&["gate", &file, "--fail-under", "eps50=10"], 10);
     says(&one_line(&told), &["FAIL eps50 2.00 = 255 × 0.0078 (l2)", "below the required 10"]);
 }
