@@ -315,7 +315,14 @@ fn sizes_in_different_norms_have_no_difference() {
     let [levels, mut length] = [with_ladder("levels", 40), with_ladder("length", 10)];
     length.suite.norm = "l2".into();
     let names = vec![levels.model.path.clone(), length.model.path.clone()];
-    let compared = audit::judge::compare::of_reports(names, &[levels, length], None, true).unwrap();
+    // The command that makes a comparable report has the norm and the size.
+    let refused = audit::judge::gate::comparable(&length, &levels).unwrap_err().message;
+    says(&refused, &["--suite full --norm l2 --eps 0.03137255 --baseline BASE.json judges at once"]);
+    let reports = [levels, length];
+    let refused =
+        audit::judge::compare::of_reports(names.clone(), &reports, None, false).unwrap_err().message;
+    says(&refused, &["--suite full --norm linf --eps 8/255 --trials levels.onnx -o OTHER.json"]);
+    let compared = audit::judge::compare::of_reports(names, &reports, None, true).unwrap();
     says(&compared.answer, &["ndecided", "different ε"]);
     let table = one_line(&audit::feature::compare::render(&compared, false));
     let rows =

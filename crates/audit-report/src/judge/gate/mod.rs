@@ -235,14 +235,13 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
     if differs.is_empty() {
         return Ok(());
     }
+    let suite = baseline.suite.name.clone() + &compare::flags_of(baseline, std::slice::from_ref(report));
     Err(Error::usage(format!(
         "the baseline was made under other conditions and can't be compared: the reports differ in {}. To make comparable ones, \
-         audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {} --baseline BASE.json judges \
-         at once, and audit MODEL --data … --suite {} --trials BASE.json -o NEW.json makes a report for `audit gate NEW.json \
-         --baseline BASE.json`. To begin with a new baseline: audit MODEL … --save-baseline FILE",
-        differs.join("; in "),
-        baseline.suite.name,
-        baseline.suite.name
+         audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {suite} --baseline BASE.json \
+         judges at once, and audit MODEL --data … --suite {suite} --trials BASE.json -o NEW.json makes a report for `audit gate \
+         NEW.json --baseline BASE.json`. To begin with a new baseline: audit MODEL … --save-baseline FILE",
+        differs.join("; in ")
     )))
 }
 
