@@ -308,6 +308,18 @@ fn sizes_in_the_euclidean_ball_are_compared_as_lengths() {
     says(&one_line(&told), &["FAIL eps50 2.00 = 255 × 0.0078 (l2)", "below the required 10"]);
 }
 
+/// A baseline whose ladder ends at 4/255 has its number at 1/255 beside that of a candidate: all queries
+/// withstand it, since they fail from 2/255 on.
+#[test]
+fn a_baseline_has_numbers_at_the_rungs_of_candidates() {
+    let reports =
+        [1, 5].map(|halvings| scored(report_fixture::with_ladder(halvings, 0..60, 2.0, |i| i < 10)));
+    let names = ["short.json", "long.json"].map(String::from).to_vec();
+    let compared = audit::judge::compare::of_reports(names, &reports, None, true).unwrap();
+    let table = one_line(&audit::feature::compare::render(&compared, false));
+    says(&table, &["robust_r1@1/255 100.0 100.0 +0.0"]);
+}
+
 /// A length and a number of grey levels have no difference: 0.0078 in the L2 ball against more than 8/255.
 /// Of 60 queries 10 and 40 withstand 4/255 in the one norm and in the other.
 #[test]

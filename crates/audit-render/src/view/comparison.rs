@@ -27,7 +27,7 @@ pub fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String
     all
 }
 
-/// The name of a size of changes, with its norm if that does not count grey levels, and is that of all models.
+/// The name of a size of changes, with its norm if that does not count grey levels and all models have it.
 fn sized(comparison: &Comparison, of: &Quantity, name: &str) -> String {
     let norm = comparison.models.iter().find_map(|m| m.row(of)?.norm.as_ref());
     let norm = norm.filter(|_| !has_many_norms(comparison, of));

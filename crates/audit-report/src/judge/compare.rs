@@ -261,7 +261,9 @@ pub fn of_reports(
                  have no interval"
             ));
         }
-        models.push(entry([name, label], report, base, pair.as_ref()));
+        // Beside a candidate's number at a rung of its own ladder stands the baseline's, if outcomes tell it.
+        let all = if i == 0 { numbers_of(reports.iter()) } else { numbers_of([report, base].into_iter()) };
+        models.push(entry([name, label], report, base, all, pair.as_ref()));
     }
     let answer = answer::most_robust(&models, reports);
     if let Some(metric) = sort {
@@ -365,10 +367,21 @@ fn apart(paths: &[&str]) -> Option<Vec<String>> {
     })
 }
 
+/// The numbers that any of these reports may have.
+fn numbers_of<'r>(reports: impl Iterator<Item = &'r Report>) -> Vec<&'static Quantity> {
+    let mut all: Vec<&'static Quantity> = Vec::new();
+    for report in reports {
+        let more: Vec<&'static Quantity> = Quantity::of(report).filter(|of| !all.contains(of)).collect();
+        all.extend(more);
+    }
+    all
+}
+
 fn entry(
     [name, label]: [String; 2],
     report: &Report,
     base: &Report,
+    all: Vec<&'static Quantity>,
     pair: Option<&PairedReports>,
 ) -> ComparedModel {
     let row = |metric: &'static Quantity| {
@@ -405,9 +418,6 @@ fn entry(
             direction,
         })
     };
-    let mut all: Vec<&'static Quantity> = Quantity::of(report).collect();
-    let of_base: Vec<&'static Quantity> = Quantity::of(base).filter(|of| !all.contains(of)).collect();
-    all.extend(of_base);
     ComparedModel {
         report: name,
         model: label,

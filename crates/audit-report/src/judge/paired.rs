@@ -36,8 +36,8 @@ impl<'r> PairedReports<'r> {
         self.resampled.is_some()
     }
 
-    /// The difference in `metric`; `None` unless both reports have the number and may show it. Sizes in different
-    /// norms have no unit in common, so that they, and what withstands one, have no difference.
+    /// The difference in `metric`; `None` unless both reports have the number and may show it. Sizes in
+    /// different norms have no unit in common, so that they, and what withstands one, have no difference.
     pub fn difference(&self, metric: &'static Quantity) -> Option<Difference> {
         let of_size = matches!(metric.needs, Needs::Ladder | Needs::Smallest);
         if of_size && self.base.suite.norm != self.candidate.suite.norm {
