@@ -47,7 +47,7 @@ fn the_doctor_tells_the_time_of_its_checks() {
 #[test]
 fn json_lines_say_where_the_work_is() {
     let dir = stage();
-    let err = run(&dir, &["--progress", "json", "--strong-sample", "off", "--steps=40000"]).err;
+    let err = run(&dir, &["--progress", "json", "--strong-sample", "off", "--steps=100000"]).err;
     let events: Vec<Value> =
         err.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
     let ends = events.iter().filter(|e| e["event"] == "start" || e["event"] == "end");
@@ -76,9 +76,9 @@ fn json_lines_say_where_the_work_is() {
     assert!(!attacks.is_empty(), "{err}");
     for e in &attacks {
         let number = |key: &str| e[key].as_f64().unwrap_or_else(|| panic!("no {key} in {e}"));
-        assert_eq!(["total", "steps", "queries"].map(number), [2.0 * 6.0 * 40000.0, 40000.0, 6.0]);
+        assert_eq!(["total", "steps", "queries"].map(number), [2.0 * 6.0 * 100000.0, 100000.0, 6.0]);
         assert!(number("done") <= number("total"), "{e}");
-        assert!(number("step") <= 40000.0 && number("queries_done") <= 6.0, "{e}");
+        assert!(number("step") <= 100000.0 && number("queries_done") <= 6.0, "{e}");
         assert!(["QA-", "ES"].contains(&e["attack"].as_str().unwrap()));
     }
     // The upper bound on the time left never rises; at the end it is 0.

@@ -190,10 +190,13 @@ pub(super) fn direction(all: &Outcomes) -> Found {
     let copies = if by_gradient && !found.stuck { COPIES } else { "" };
     match (&backwards[..], &still[..]) {
         ([], []) if partly.is_empty() => found.all_moved(),
-        ([], []) if found.mostly_idle => Found::error(format!(
-            "in {} the embedding did not move: the gradient is zero there. They count as resisted, so that scores are too high{copies}",
-            partly.join(", ")
-        )),
+        ([], []) if found.mostly_idle => {
+            let why = if copies.is_empty() { ": the gradient is zero there" } else { "" };
+            Found::error(format!(
+                "in {} the embedding did not move{why}. They count as resisted, so that scores are too high{copies}",
+                partly.join(", ")
+            ))
+        }
         ([], []) => {
             let text = format!(
                 "in {} the embedding did not move: the gradient at the first image is zero, for example because the target is a copy of the image. They count as resisted; `ars-strict` and `ers-strict` also start from other images",
@@ -409,6 +412,23 @@ mod tests {
         for (shift, copies) in [(0.1, true), (0.0, false)] {
             let Found::Failed(Severity::Error, text) = found(shift) else { panic!() };
             assert!(text.contains("CA-") && text.contains("moved no embedding at all"), "{text}");
+            assert_eq!(text.contains("copies"), copies, "{text}");
+        }
+    }
+
+    /// The model has a gradient at the images that stay, or it has none: the text says one of both.
+    #[test]
+    fn images_that_another_attack_moves_have_a_gradient() {
+        for (images, copies) in [("same", true), ("others", false)] {
+            let on = |(i, o): (usize, Outcome), of: &str| Outcome { query: format!("{of}{i}"), ..o };
+            let still = moved(8, 4).into_iter().enumerate().map(|o| on(o, "same"));
+            let other = moved(8, 0).into_iter().enumerate().map(|o| on(o, images));
+            let other = other.map(|o| Outcome { attack: "CA+".into(), ..o });
+            let outcomes: Vec<Outcome> = still.chain(other).collect();
+            let found = direction(&all_of(&outcomes, Form::Published));
+            let Found::Failed(Severity::Error, text) = found else { panic!() };
+            assert!(text.contains("4 of 8 trials of QA+"), "{text}");
+            assert_eq!(text.contains("gradient is zero"), !copies, "{text}");
             assert_eq!(text.contains("copies"), copies, "{text}");
         }
     }

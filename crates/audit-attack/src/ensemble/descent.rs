@@ -3,8 +3,8 @@
 
 use super::chunk::Chunk;
 use super::ladder::{
-    self, AGAIN, BEST, CLASSES, DOUBTS, FILE, FROM_FAR, GAIN, HALVED, NEAR, ROUNDS, RUNG_CLASSES,
-    RUNG_RANDOM, SECOND, SMALLEST, SOFTENED, further,
+    self, AGAIN, BEST, CLASSES, DOUBTS, FILE, FROM_FAR, GAIN, HALVED, ROUNDS, RUNG_CLASSES, RUNG_RANDOM,
+    SECOND, SMALLEST, SOFTENED, further,
 };
 use super::run::WorkerSource;
 use super::runs::{Aimed, MemberRuns};
@@ -228,58 +228,49 @@ impl Descent<'_, '_, '_> {
         Ok(Some(()))
     }
 
-    /// Runs [`FROM_FAR`] on `trials`, again on those that it gains on, and then the searches at rungs, in balls
-    /// that are no boxes. `None` if `watch` ended it.
+    /// Runs [`FROM_FAR`] on `trials`, again on those that it gains on, and then on all of those the searches at
+    /// rungs, in balls that are no boxes. `None` if `watch` ended it.
     fn come_from_far(&mut self, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         if plan.ball.is_box {
             return Ok(Some(()));
         }
-        let mut gained_on = Vec::new();
-        let mut more = trials.to_vec();
-        for _ in 0..ROUNDS {
+        let Some(gained) = self.run_member(&FROM_FAR, plan, trials, watch)? else { return Ok(None) };
+        let mut more = gained.clone();
+        for _ in 1..ROUNDS {
             let Some(gained) = self.run_member(&FROM_FAR, plan, &more, watch)? else { return Ok(None) };
-            gained_on.extend(&gained);
             more = gained;
         }
-        let rungs = plan.rungs();
         let reach = |eps: f32| eps + plan.ball.rounding(eps);
-        for (&above, &eps) in
-            rungs.iter().zip(&rungs[1..]).take_while(|(_, eps)| reach(**eps) >= plan.small_change())
-        {
-            let first_below = |&i: &usize| {
-                let size = self.chunk.smallest(i);
-                (gained_on.contains(&i) || size <= NEAR * eps) && size > reach(eps) && size <= reach(above)
-            };
-            let standing: Vec<usize> = trials.iter().copied().filter(first_below).collect();
-            if self.at_rung(eps, &standing, &gained_on, watch)?.is_none() {
+        let worth = |eps: &&f32| reach(**eps) >= plan.small_change();
+        for &eps in plan.rungs()[1..].iter().take_while(worth) {
+            if self.at_rung(eps, &gained, watch)?.is_none() {
                 return Ok(None);
             }
         }
         Ok(Some(()))
     }
 
-    /// Runs [`RUNG_RANDOM`] within `eps`, and [`RUNG_CLASSES`] on those of the trials that are in `gained_on`.
-    /// What they break is made smaller at once, so that it may reach further rungs. `None` if `watch` ended it.
-    fn at_rung(
-        &mut self,
-        eps: f32,
-        trials: &[usize],
-        gained_on: &[usize],
-        watch: &mut Watch,
-    ) -> Result<Option<()>> {
+    /// Runs [`RUNG_RANDOM`] and [`RUNG_CLASSES`] within `eps` on those of the trials for which it is the first
+    /// rung below ε*. What they break is made smaller at once, so that it may reach further rungs. `None` if
+    /// `watch` ended it.
+    fn at_rung(&mut self, eps: f32, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         let within = plan.within(eps);
-        if self.run_member(&RUNG_RANDOM, &within, trials, watch)?.is_none() {
+        let most = eps + plan.ball.rounding(eps);
+        let above = 2.0 * most;
+        let first = |&i: &usize| self.chunk.smallest(i) > most && self.chunk.smallest(i) <= above;
+        let standing: Vec<usize> = trials.iter().copied().filter(first).collect();
+        if self.run_member(&RUNG_RANDOM, &within, &standing, watch)?.is_none() {
             return Ok(None);
         }
-        let most = eps + plan.ball.rounding(eps);
-        let left = |&i: &usize| gained_on.contains(&i) && self.chunk.smallest(i) > most;
-        let left: Vec<usize> = trials.iter().copied().filter(left).collect();
+        let left = |&i: &usize| self.chunk.smallest(i) > most;
+        let left: Vec<usize> = standing.iter().copied().filter(left).collect();
         if self.run_member(&RUNG_CLASSES, &within, &left, watch)?.is_none() {
             return Ok(None);
         }
-        let broken: Vec<usize> = trials.iter().copied().filter(|&i| self.chunk.smallest(i) <= most).collect();
+        let broken = |&i: &usize| self.chunk.smallest(i) <= most;
+        let broken: Vec<usize> = standing.iter().copied().filter(broken).collect();
         Ok(self.run_member(&AGAIN, plan, &broken, watch)?.map(|_| ()))
     }
 

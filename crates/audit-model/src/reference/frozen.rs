@@ -27,6 +27,9 @@ struct Freezing<'g> {
     frozen: Graph,
     roundings: Vec<String>,
     choices: Vec<String>,
+    /// Values that are made of dequantised ones, of which many are equal to each other or to a bound. Shapes
+    /// are not.
+    behind: HashSet<&'g str>,
 }
 
 impl<'g> Freezing<'g> {
@@ -34,22 +37,31 @@ impl<'g> Freezing<'g> {
         let (mut probe, mut frozen) = (graph.clone(), graph.clone());
         probe.nodes.clear();
         frozen.nodes.clear();
-        Freezing { graph, probe, frozen, roundings: vec![], choices: vec![] }
+        Freezing { graph, probe, frozen, roundings: vec![], choices: vec![], behind: HashSet::new() }
     }
 
     /// Adds a node of the model. `on_path`: whether it reads what depends on the image. `None` if its
     /// rounding can't be held still.
-    fn node(&mut self, node: &Node, on_path: bool) -> Option<()> {
+    fn node(&mut self, node: &'g Node, on_path: bool) -> Option<()> {
+        let reads = node.inputs.iter().any(|x| self.behind.contains(x.as_str()));
         self.probe.nodes.push(node.clone());
         match node.op.as_str() {
             "QuantizeLinear" if on_path => self.quantiser(node)?,
             "DequantizeLinear" if on_path => self.dequantiser(node)?,
             "DynamicQuantizeLinear" if on_path => return None,
             "MaxPool" if on_path => self.max_pool(node),
+            "GlobalMaxPool" | "ReduceMax" | "ReduceMin" if on_path && reads => self.extreme(node),
             "Relu" | "LeakyRelu" | "PRelu" if on_path => self.rectifier(node),
-            "Clip" if on_path && self.is_dequantised(&node.inputs[0]) => self.clip(node),
+            "Clip" if on_path && reads => self.clip(node),
+            "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" | "Equal" if on_path && reads => {
+                self.comparison(node);
+            }
             "Concat" | "Pad" if on_path => self.joined(node),
             _ => self.frozen.nodes.push(node.clone()),
+        }
+        let ends = ["QuantizeLinear", "Shape", "Size"].contains(&node.op.as_str());
+        if on_path && (node.op == "DequantizeLinear" || (reads && !ends)) {
+            self.behind.extend(node.outputs.iter().map(String::as_str).filter(|name| !name.is_empty()));
         }
         Some(())
     }
@@ -68,9 +80,8 @@ impl<'g> Freezing<'g> {
             g.nodes.extend(real.iter().cloned());
             g.constants.extend(constants.map(|(part, v)| (name(part), Tensor::f32(&[], &[v]))));
         }
-        let float = Node::new("Cast", &[y], &name("float")).with("to", DType::F32);
         let rounding = Node::new("Sub", &[&name("float"), &name("real")], &name("rounding"));
-        self.probe.nodes.extend([float, rounding]);
+        self.probe.nodes.extend([float(y, &name("float")), rounding]);
         self.frozen.nodes.push(Node::new("Add", &[&name("real"), &name("rounding")], y));
         self.roundings.push(name("rounding"));
         Some(())
@@ -103,39 +114,69 @@ impl<'g> Freezing<'g> {
         self.choices.push(chosen);
     }
 
+    /// Where several quantised values of a whole map are the largest, the gradient is shared among them, as
+    /// PyTorch's amax does. Their weights are held still: the result is the mean of the values times these.
+    fn extreme(&mut self, node: &Node) {
+        let (x, y) = (&node.inputs[0], &node.outputs[0]);
+        let name = |part: &str| part_of(y, part);
+        let pool = node.op == "GlobalMaxPool";
+        let like = |op: &str, x: &str, y: &str| {
+            let mut other =
+                Node { op: op.into(), name: String::new(), outputs: vec![y.into()], ..node.clone() };
+            other.inputs[0] = x.into();
+            other
+        };
+        let mean = |x: &str, y: &str| like(if pool { "GlobalAveragePool" } else { "ReduceMean" }, x, y);
+        // A pool keeps the dimensions anyway.
+        let kept = |node: Node| if pool { node } else { node.with("keepdims", 1i64) };
+        let seen = float(x, &name("seen"));
+        self.probe.nodes.extend([
+            seen.clone(),
+            kept(like(&node.op, &name("seen"), &name("most"))),
+            Node::new("Equal", &[&name("seen"), &name("most")], &name("attains")),
+            float(&name("attains"), &name("mask")),
+            kept(mean(&name("mask"), &name("share"))),
+            Node::new("Div", &[&name("mask"), &name("share")], &name("weights")),
+        ]);
+        self.frozen.nodes.extend([
+            seen,
+            Node::new("Mul", &[&name("seen"), &name("weights")], &name("weighted")),
+            mean(&name("weighted"), &name("extreme")),
+            Node::new("CastLike", &[&name("extreme"), x], y),
+        ]);
+        self.roundings.push(name("weights"));
+    }
+
     /// Quantised values are often exactly 0, where a rectifier has no derivative and a central difference is
     /// the mean of both slopes: the side that each value is on is held still too.
     fn rectifier(&mut self, node: &Node) {
         let (x, y) = (&node.inputs[0], &node.outputs[0]);
         let name = |part: &str| part_of(y, part);
         let number = |v: f32| Tensor::f32(&[], &[v]);
+        let seen = float(x, &name("seen"));
         self.probe.constants.insert(name("nothing"), number(0.0));
         self.probe.nodes.extend([
-            Node::new("Greater", &[x, &name("nothing")], &name("positive")),
-            Node::new("Cast", &[&name("positive")], &name("above")).with("to", DType::F32),
+            seen.clone(),
+            Node::new("Greater", &[&name("seen"), &name("nothing")], &name("positive")),
+            float(&name("positive"), &name("above")),
         ]);
         self.roundings.push(name("above"));
-        let slope = match (node.op.as_str(), node.input(1)) {
-            ("PRelu", Some(slope)) => slope.to_string(),
+        match (node.op.as_str(), node.input(1)) {
+            ("PRelu", Some(slope)) => self.frozen.nodes.push(float(slope, &name("slope"))),
             (op, _) => {
                 let alpha = if op == "LeakyRelu" { node.float("alpha", 0.01) } else { 0.0 };
                 self.frozen.constants.insert(name("slope"), number(alpha));
-                name("slope")
             }
-        };
+        }
         self.frozen.constants.insert(name("one"), number(1.0));
         self.frozen.nodes.extend([
+            seen,
             Node::new("Sub", &[&name("one"), &name("above")], &name("below")),
-            Node::new("Mul", &[&name("below"), &slope], &name("lean")),
+            Node::new("Mul", &[&name("below"), &name("slope")], &name("lean")),
             Node::new("Add", &[&name("above"), &name("lean")], &name("factor")),
-            Node::new("Mul", &[x, &name("factor")], y),
+            Node::new("Mul", &[&name("seen"), &name("factor")], &name("bent")),
+            Node::new("CastLike", &[&name("bent"), x], y),
         ]);
-    }
-
-    fn is_dequantised(&self, value: &str) -> bool {
-        let makes =
-            |node: &Node| node.op == "DequantizeLinear" && node.outputs.iter().any(|out| out == value);
-        self.graph.nodes.iter().any(makes)
     }
 
     /// Quantised values are often exactly at a bound too: which values lie within the bounds is held still,
@@ -152,15 +193,31 @@ impl<'g> Freezing<'g> {
             (one, other) => one.into_iter().chain(other).collect(),
         };
         let decides = within.last().map(|node| node.outputs[0].clone()).unwrap_or_default();
-        let passed = Node::new("Mul", &[x, &name("inside")], &name("passed"));
+        let passed =
+            [float(x, &name("seen")), Node::new("Mul", &[&name("seen"), &name("inside")], &name("passed"))];
         self.probe.nodes.extend(within);
+        self.probe.nodes.push(float(&decides, &name("inside")));
+        self.probe.nodes.extend(passed.clone());
         self.probe.nodes.extend([
-            Node::new("Cast", &[&decides], &name("inside")).with("to", DType::F32),
-            passed.clone(),
-            Node::new("Sub", &[y, &name("passed")], &name("rest")),
+            float(y, &name("float")),
+            Node::new("Sub", &[&name("float"), &name("passed")], &name("rest")),
         ]);
-        self.frozen.nodes.extend([passed, Node::new("Add", &[&name("passed"), &name("rest")], y)]);
+        self.frozen.nodes.extend(passed);
+        self.frozen.nodes.extend([
+            Node::new("Add", &[&name("passed"), &name("rest")], &name("clipped")),
+            Node::new("CastLike", &[&name("clipped"), x], y),
+        ]);
         self.roundings.extend([name("inside"), name("rest")]);
+    }
+
+    /// Near the point, a quantised value that is equal to a threshold does not change. In the frozen graph it
+    /// moves to both sides: what a comparison decides is held still too.
+    fn comparison(&mut self, node: &Node) {
+        let y = &node.outputs[0];
+        let decided = part_of(y, "decided");
+        self.probe.nodes.push(float(y, &decided));
+        self.frozen.nodes.push(Node::new("Cast", &[&decided], y).with("to", DType::Bool));
+        self.roundings.push(decided);
     }
 
     /// Quantised values are floats in the frozen graph, so quantised constants beside them are too.
@@ -189,6 +246,11 @@ impl<'g> Freezing<'g> {
         probe.outputs = values(&held, DType::Other(0));
         ([probe, frozen], held)
     }
+}
+
+/// A value in float32, the type of all that is held but choices.
+fn float(x: &str, y: &str) -> Node {
+    Node::new("Cast", &[x], y).with("to", DType::F32)
 }
 
 /// The name of a value that belongs to value `of`.

@@ -43,15 +43,17 @@ enum Smooth {
     /// an input of integers.
     Widened(Session),
     /// A quantised model with its rounding held still: each quantiser adds to its real-valued input the
-    /// rounding that it did at the point (`at`), each max-pool takes the values that it took there, and each
-    /// rectifier and clip has the slopes that it had there. There it computes what the model does, and its
-    /// derivative is the straight-through estimate.
+    /// rounding that it did at the point (`at`), each max-pool and largest value of a map is made of the
+    /// values of which it was made there, each rectifier and clip has the slopes that it had there, and each
+    /// comparison decides what it did there. There it computes what the model does, and its derivative is the
+    /// straight-through estimate.
     Frozen {
-        /// Outputs each quantiser's rounding, each rectifier's sides and each max-pool's choice.
+        /// Outputs each quantiser's rounding, the sides of rectifiers, clips and comparisons, the weights of
+        /// largest values, and each max-pool's choice.
         probe: Session,
         /// Takes them as inputs.
         frozen: Session,
-        /// Their names: roundings and sides, then the choices of max-pools.
+        /// Their names: those in float32, then the choices of max-pools.
         held: Vec<String>,
         /// Their values, for each run of the images.
         at: Vec<Vec<RuntimeTensor>>,

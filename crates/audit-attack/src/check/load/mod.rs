@@ -102,6 +102,11 @@ pub fn passes(estimated: bool, count: usize) -> usize {
     if estimated { forward } else { forward + 2 * GRADIENT + gradient::passes(count) }
 }
 
+/// Further passes if values are quantised: how much rounding changes the embeddings, and the gradient.
+fn passes_for_rounding(estimated: bool) -> usize {
+    if estimated { 1 } else { 1 + GRADIENT }
+}
+
 /// Measurements on the first batch. Differences are shares of the largest value.
 pub struct Measured {
     finite: bool,
@@ -201,7 +206,8 @@ pub fn measure(
     count: usize,
     tell: &mut dyn FnMut(usize, usize),
 ) -> Result<Measured> {
-    let total = passes(model.graphs.estimated, count);
+    let (quantised, estimated) = (model.quantised(), model.graphs.estimated);
+    let total = passes(estimated, count) + if quantised { passes_for_rounding(estimated) } else { 0 };
     let mut done = 0;
     let mut pass = |more: usize| {
         done = (done + more).min(total);
@@ -216,7 +222,6 @@ pub fn measure(
     let theirs = reference.embed(images)?;
     pass(1);
     let finite = theirs.iter().flatten().chain(&ours).all(|v| v.is_finite());
-    let quantised = model.quantised();
     let parity = theirs.as_ref().map(|theirs| Apart::of(&ours, theirs));
     let shipped = match (&theirs, reference.embed_optimised(images)?) {
         (Some(_), Some(shipped)) if quantised => Some(Apart::of(&shipped, &ours)),
@@ -234,7 +239,9 @@ pub fn measure(
     let own = match quantised {
         true => {
             let slight: Vec<f32> = rough.iter().map(|v| reflected(v + SLIGHT * random.sign_unit())).collect();
-            Some(Apart::of(&by_file(&mut reference, model, &slight)?, &of_rough))
+            let of_slight = by_file(&mut reference, model, &slight)?;
+            pass(1);
+            Some(Apart::of(&of_slight, &of_rough))
         }
         false => None,
     };
