@@ -52,7 +52,7 @@ def test_the_script_is_short_and_in_the_archive(bundle: bytes):
         assert archive.read("verify.py") == SCRIPT.read_bytes()
         assert archive.testzip() is None
     text = SCRIPT.read_text()
-    assert len(text.splitlines()) <= 420
+    assert len(text.splitlines()) <= 440
     lines = [line.split() for line in text.splitlines() if line.startswith(("import ", "from "))]
     imported = {word.strip(",") for [how, *words] in lines for word in (words if how == "import" else words[:1])} - {"as", "np"}
     assert imported <= {"hashlib", "io", "json", "os", "sys", "itertools", "zipfile", "pathlib", "numpy", "onnxruntime", "PIL"}
@@ -437,8 +437,20 @@ def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_p
     # A forger could count the pairs on which the model is right, and these twice.
     pairs = manifest["pairs"]
     refused_pairs(pairs + pairs[-1:], "TAR and FAR are not those of the data")
-    refused_pairs(pairs[1:], "TAR and FAR are not those of the data" if listed else "genuine pairs, and the report states")
+    refused_pairs(pairs[1:], "TAR and FAR are not those of the data")
     refused_pairs([[a, b, not same] for a, b, same in pairs], "TAR and FAR are not those of the data")
+    # Without the impostor pairs that are accepted, FAR would be 0. Pairs of classes are each there from one side.
+    judge, _ = embedded(files, manifest, report, plain)
+    far = lambda a, b: judge.far(judge.points[a], judge.points[b]) > report["verification"]["threshold"] + 0.001
+    easy = [[a, b, same] for a, b, same in pairs if same or far(a, b)]
+    twice = [[b, a, same] for a, b, same in easy if not same][: len(pairs) - len(easy)]
+    assert len(easy) < len(pairs)
+    for chosen in (easy, easy + twice):
+        stated = json.loads(files["report.json"])
+        stated["verification"].update(far=0.0, impostor=sum(not same for *_, same in chosen))
+        forged = {**files, "report.json": json.dumps(stated).encode()}
+        with pytest.raises(SystemExit, match="TAR and FAR are not those of the data"):
+            verify.verify(sealed(forged, {**manifest, "pairs": chosen}), plain)
 
 
 def embedded(files: dict, manifest: dict, report: dict, model: Path):

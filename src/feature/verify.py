@@ -31,6 +31,7 @@ KINDS = {attack: kind for kind, (_, attacks) in MEASURES.items() for attack in a
 DRAWN, DISTINCT = ("QA+", "QA-", "CA+", "CA-", "TMA", "HUB"), ("QA-", "HUB")  # attacks on drawn targets; those without repeats
 ROBUST, Z = {"R1": "robust_r1", "TOP1": "robust_top1"}, 1.959964  # the score of a strong search; 97.5 % quantile of the normal distribution
 QUERY, STORED, HELD = 1, 2, 1000  # the roles of images that are only queries, and only in the gallery; most queries that hubs are measured on
+MOST = 50_000  # of more pairs of a kind, as many are drawn
 RESIZED = ("bilinear", "bicubic")  # interpolations that are Pillow's
 PARTS = {  # fields of ONNX's protobuf messages that contain tensors, by field number
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -207,7 +208,7 @@ class Judge:  # measures embeddings [D] as the report's form defines
         metric, self.items, self.held_out, self.points = report["model"]["metric"], manifest["items"], manifest["held_out"], points
         self.seed, self.hub, self.right_first = report["seed"], report["suite"].get("hub_class"), "correct" in report["suite"].get("sampling", "")
         self.cosine, self.own, n = metric == "cosine", report["suite"]["form"] == "corrected", report["data"]["gallery"]
-        self.replayed = any(flag in report.get("command", "") for flag in ("--trials", "--baseline"))  # targets may be another model's
+        self.replayed = any(word.split("=")[0] in ("--trials", "--baseline") for word in report.get("command", "").split())  # by another model
         # One long embedding must not make all others equal.
         self.sides = np.array([-slack, slack]) * (np.median(np.linalg.norm(points, axis=1)) if metric == "euclidean" else 1)
         self.all_labels = np.array([item["label"] for item in self.items])
@@ -253,6 +254,21 @@ class Judge:  # measures embeddings [D] as the report's form defines
         if attack in DRAWN:
             return len(targets) > 0 and self.pool(attack, query)[targets].all() and len(set(targets)) >= len(targets) * (attack in DISTINCT)
         return attack != "TOP1" or before["hit"]  # the clean query finds one of the targets
+
+    def drawn(self, pairs):  # whether these may be the pairs that no list gives, and whether they are all that there are
+        chosen, every, sought = {}, np.zeros(2, int), np.zeros(2, int)  # by kind: pairs that there are, and those that are looked through
+        for probe, reference, same in pairs:
+            chosen.setdefault((probe, same), []).append(reference)
+        numbers = np.bincount([same for *_, same in pairs], minlength=2)
+        for q in np.flatnonzero(self.asks).tolist():
+            valid, mine = self.kept(q, True), self.labels == self.all_labels[q]
+            valid[: q * self.stored[q]] &= ~self.asks[: q * self.stored[q]]  # of two queries, the first one is the probe
+            kinds = valid & ~mine, valid & mine
+            every, sought = every + [kind.sum() for kind in kinds], sought + [mine.size, mine.sum()]
+            if not all(kind[chosen.pop((q, same), [])].all() for same, kind in enumerate(kinds)):
+                return False, False
+        expected = np.where((sought <= 2 * MOST) & (every <= MOST), numbers == every, numbers <= np.minimum(every, MOST))
+        return not chosen and len({*pairs}) == len(pairs) and expected.all(), np.array_equal(numbers, every)
 
     def first(self, kind, asked, tried):  # whether the attacked queries, and those of robust R@1, are the first in the order of the seed
         order = sampled(self.items, np.flatnonzero(self.asks).tolist(), self.seed)
@@ -372,8 +388,8 @@ def confirmed(bundle, model, folder):
                 ties[when] += low != high if isinstance(claimed, bool) else kind.endswith("_rank") and high - low > len(judge.gallery) / 10
                 check(np.all(low <= claimed) and np.all(claimed <= high), f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
     pairs = [tuple(pair) for pair in manifest["pairs"]]  # drawn ones each once
-    of_data = pairs == stated if listed else len(set(pairs)) == len(pairs) and all(genuine(a, b) == same for a, b, same in pairs)
-    check(of_data or not judge.decisions, "the pairs behind TAR and FAR are not those of the data")
+    of_data, every_pair = (pairs == stated, True) if listed else judge.drawn(pairs) if judge.decisions else (True, True)
+    check(of_data, "the pairs behind TAR and FAR are not those of the data")
     for same, share, count in [(True, "tar", "genuine"), (False, "far", "impostor")] * bool(judge.decisions):
         distances = [judge.far(*judge.points[pair]) for *pair, kind in pairs if kind == same]
         check(len(distances) == judge.decisions[count], f"{len(distances)} {count} pairs, and the report states {judge.decisions[count]}")
@@ -406,7 +422,7 @@ def confirmed(bundle, model, folder):
         others = f"; {len(there - {photos / item['file'] for item in items})} others are there" * Path(folder).is_dir()  # a list leaves out others
         of_files = f"{len(items)} image files are the report's; {compared} were decoded, and give the archive's images{others}"
     lines = [f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files, *lines]
-    lines.append(f"not confirmed: {'the choice of queries, ' * free}every other number, finding and verdict, and that the settings are yours")
+    lines.append(f"not confirmed: {'the choice of queries, ' * free}{'the choice of pairs, ' * (not every_pair)}every other number, finding and verdict, and that the settings are yours")
     lines.append("a query that withstood its attacked images may not withstand others; only another audit shows that")
     lines.append(f"at a tie, where either result is accepted: {ties['before']} trials before the attack, {ties['after']} after it")
     if jpeg:

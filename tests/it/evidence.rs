@@ -66,6 +66,7 @@ fn forged_evidence_is_refused() {
     let told = python("numpy, onnxruntime, PIL", include_str!("forged.py"), &arguments);
     let refused = [
         ("fewer_trials", "robust_r1 is not of the first queries of seed 0"),
+        ("fewer_trials_than_written", "robust_r1 is not of the first queries of seed 0"),
         ("skipped_trials", "robust_r1 is not of the first queries of seed 0"),
         ("a_file_twice", "an image file is listed twice"),
         ("more_images", "roles and size of the gallery differ"),

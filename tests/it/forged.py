@@ -177,6 +177,10 @@ def of_outcomes():
         for query in left_out(manifest, report):
             report["skipped"] += [{"attack": attack, "query": query, "why": "no other image has its class"} for attack in ("R1", "GTM")]
 
+    def fewer_trials_than_written(files, manifest, report):  # the flag writes trials, and reads none
+        left_out(manifest, report)
+        report["command"] += " --trials-out trials.json"
+
     def trials_of_a_list(files, manifest, report):  # which queries it has is another report's choice, which the answer says
         left_out(manifest, report)
         report["command"] += " --trials trials.json"
@@ -225,7 +229,8 @@ def of_outcomes():
                 change.__name__ = f"another_{name} in {where}"
                 yield change
 
-    forgeries = [fewer_trials, skipped_trials, trials_of_a_list, fewer_images, a_file_twice, more_images, a_deep_image, equal_embeddings, no_score, a_renamed_search]
+    forgeries = [fewer_trials, fewer_trials_than_written, skipped_trials, trials_of_a_list, fewer_images, a_file_twice, more_images]
+    forgeries += [a_deep_image, equal_embeddings, no_score, a_renamed_search]
     for name, value in {"value": 99.0, "interval": [90.0, 100.0], "queries": 1000, "clean": 50.0, "eps": 0.1}.items():
         forgeries += another(name, value)
     forgeries += [another_outcome, missing_measures, fewer_masks, another_attack, an_image_as_its_own_reference, a_trial_twice]

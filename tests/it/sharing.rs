@@ -1,14 +1,16 @@
 //! Attacked pairs that share identities: intervals of groups of people, and of differences of two reports.
 //! Expected values: research/golden/golden_groups.py, which sums over pairs of pairs.
 
-use crate::common::{near, outcome};
+use crate::common::{near, outcome, says};
 use crate::report_fixture::report;
 use audit::judge::breakdown::{breakdowns, weakest};
+use audit::judge::compare::of_reports;
+use audit::judge::gate::Rules;
 use audit::judge::paired::PairedReports;
 use audit::judge::quantity::Quantity;
 use audit::judge::row::Difference;
 use audit::judge::score;
-use audit::record::{Measures, Outcome, Report};
+use audit::record::{Measures, Outcome, Report, Scores, Verdict};
 use serde_json::{from_value, json};
 use std::collections::BTreeMap;
 
@@ -122,4 +124,22 @@ fn differences_on_pairs_that_share_identities_are_wider() {
     for metric in ["attack.IMPERSONATE", "attack.IMPERSONATE.worst_group"] {
         assert_eq!(difference(&base, &elsewhere, metric).interval, None, "{metric}");
     }
+}
+
+/// A list of pairs has no robust R@1, and no flag gives it any. A gate says that it compared retrieval alone.
+#[test]
+fn reports_of_listed_pairs_are_compared_by_their_attacks() {
+    let [base, other] = [0, 1].map(of_twenty).map(|report| Report { scores: Scores::default(), ..report });
+    let names = ["base.json", "other.json"].map(String::from).to_vec();
+    let found = of_reports(names, &[base.clone(), other.clone()], None, true).unwrap();
+    says(
+        &found.answer,
+        &["decisions about pairs were attacked, and not robust R@1. Compare attack.IMPERSONATE"],
+    );
+    assert!(!found.answer.contains("--strong-sample"), "{}", found.answer);
+    let verdict = Verdict::judge(&other, Some(&base), &Rules::default()).unwrap();
+    let checked: Vec<&str> = verdict.checks.iter().map(|check| check.metric.as_str()).collect();
+    assert_eq!(checked, ["benign.r1"]);
+    let add = "No number under attack was compared with the baseline. Add --max-drop attack.IMPERSONATE=1";
+    says(&verdict.note.unwrap(), &[add]);
 }

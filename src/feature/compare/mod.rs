@@ -144,11 +144,13 @@ impl Audits {
 
 /// The strong search attacks the audited model, so that a suite of it has nothing to transfer (exit code 2).
 fn refuse_strong_suite(suite: &Suite) -> Result<()> {
+    let name = &suite.name;
     match suite.searches_strongly() {
         true => Err(Error::usage(format!(
-            "suite {} runs the strong search, which attacks the audited model, so that nothing is made on the other one. Choose another \
-             suite, such as --suite ars: robust R@1 of both models is measured beside it (--strong-sample)",
-            suite.name
+            "suite {name} runs the strong search, which attacks the audited model, so that nothing is made on the other one. Choose \
+             another suite, such as --suite ars: robust R@1 of both models is measured beside it (--strong-sample). Or compare \
+             reports: audit one model with --suite {name} -o A.json, the other with --suite {name} --trials A.json -o B.json, then \
+             audit compare A.json B.json"
         ))),
         false => Ok(()),
     }

@@ -88,7 +88,7 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
                     @let [value, base, change, _] = cells(comparison, row);
                     @let class = match row.direction { 1 => "pass", -1 => "failed", _ => "quiet" };
                     tr {
-                        td.attack { b { (row_name(row)) } @if !row.metric.label.is_empty() { span { (row.metric.label) } } }
+                        td.attack { b { (row_name(comparison, row)) } @if !row.metric.label.is_empty() { span { (row.metric.label) } } }
                         td.plot { (plot(row)) }
                         td.n data-name=(ROW_HEADS[0]) { @if row.void { s { (value) } } @else { b { (value) } } }
                         td.n data-name=(ROW_HEADS[1]) { (base) }
@@ -102,9 +102,11 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
     }
 }
 
-/// A difference on a scale from the largest possible loss (left) to the largest possible gain (right).
+/// A difference on a scale from the largest possible loss (left) to the largest possible gain (right); nothing
+/// if there is no such scale.
 fn plot(row: &ComparedValue) -> Markup {
-    let Some(difference) = row.difference else { return Markup::default() };
+    // A length has no largest value.
+    let Some(difference) = row.difference.filter(|_| row.norm.is_none()) else { return Markup::default() };
     let [low, high] = row.metric.range;
     let sign = if row.metric.lower_is_better { -1.0 } else { 1.0 };
     let place = |v: f64| (50.0 + 50.0 * sign * v / (high - low)).clamp(0.0, 100.0);

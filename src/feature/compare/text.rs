@@ -91,7 +91,7 @@ fn candidate(comparison: &Comparison, m: &ComparedModel, all: bool) -> String {
     let cells: Vec<[String; 4]> = rows.iter().map(of_row).collect();
     let widest = |i: usize| longest(cells.iter().map(|row| &row[i])) + 1;
     let [value, of_base, change] = [widest(0).max(10), widest(1).max(9), widest(2).max(7)];
-    let longest_name = rows.iter().map(|row| row_name(row).chars().count()).max().unwrap_or(0);
+    let longest_name = rows.iter().map(|row| row_name(comparison, row).chars().count()).max().unwrap_or(0);
     // With names of up to 19 characters a row takes 80 columns. Where a number takes more room, as in
     // "above 8.00", the interval and the name take less.
     let room = 80usize.saturating_sub(2 + value + of_base + change + 2 + LONGEST_WORD);
@@ -113,7 +113,7 @@ fn candidate(comparison: &Comparison, m: &ComparedModel, all: bool) -> String {
     let mut out = format!("\n{} against {base}\n", m.model);
     out += &line("", &ROW_HEADS.map(String::from), "");
     for (row, cells) in rows.iter().zip(&cells) {
-        out += &line(&row_name(row), cells, row.word.brief());
+        out += &line(&row_name(comparison, row), cells, row.word.brief());
     }
     if !all && !others.is_empty() {
         out += &format!("  and {} more: resistances, and clean retrieval (--all)\n", others.len());
@@ -181,7 +181,7 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
                 let [value, base, change, _] = cells(comparison, row);
                 let interval = interval_of(comparison, row);
                 let value = struck((value, row.void));
-                let name = row_name(row);
+                let name = row_name(comparison, row);
                 format!("| {name} | {value} | {base} | {change} | {interval} | {} |\n", row.word.text())
             };
             let rows: String = rows.iter().map(line).collect();

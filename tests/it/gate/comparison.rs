@@ -294,10 +294,52 @@ fn sizes_in_the_euclidean_ball_are_compared_as_lengths() {
     let answer = "high.onnx is the most robust: ε50 (l2) is above 0.0314, against 0.0078 of low.onnx (+0.0235, 95 % +0.0235 … +0.0235)";
     assert_eq!(compared.answer, answer);
     let table = audit::feature::compare::render(&compared, false);
-    says(&one_line(&table), &["ε50 (l2)", "eps50 above 0.0314 0.0078 +0.0235 +0.0235 … +0.0235 better"]);
+    let row = "eps50 (l2) above 0.0314 0.0078 +0.0235 +0.0235 … +0.0235 better";
+    says(&one_line(&table), &["ε50 (l2)", row]);
+    // 50 of 60 queries fail at 2/255, so that both ends of the interval are there.
     let file = save(&dir, "r.json", &low);
+    let other = save(&dir, "other.json", &high);
+    let [markdown, page] = ["c.md", "c.html"].map(|name| dir.join(name).display().to_string());
+    dir.ended(&["compare", &file, &other, "--anyway", "-o", &markdown, "-o", &page], 0);
+    says(&dir.text("c.md"), &["| ε50 (l2) (95 %) |", "| 0.0078 (0.0078 – 0.0078) |"]);
+    // No line spans all lengths: the page has no picture of 8 − 2 = 6/255.
+    assert!(!dir.text("c.html").contains("difference 6.00"));
     let told = dir.ended(&["gate", &file, "--fail-under", "eps50=10"], 10);
     says(&one_line(&told), &["FAIL eps50 2.00 = 255 × 0.0078 (l2)", "below the required 10"]);
+}
+
+/// A baseline whose ladder ends at 4/255 has its number at 1/255 beside that of a candidate: all queries
+/// withstand it, since they fail from 2/255 on.
+#[test]
+fn a_baseline_has_numbers_at_the_rungs_of_candidates() {
+    let reports =
+        [1, 5].map(|halvings| scored(report_fixture::with_ladder(halvings, 0..60, 2.0, |i| i < 10)));
+    let names = ["short.json", "long.json"].map(String::from).to_vec();
+    let compared = audit::judge::compare::of_reports(names, &reports, None, true).unwrap();
+    let table = one_line(&audit::feature::compare::render(&compared, false));
+    says(&table, &["robust_r1@1/255 100.0 100.0 +0.0"]);
+}
+
+/// A length and a number of grey levels have no difference: 0.0078 in the L2 ball against more than 8/255.
+/// Of 60 queries 10 and 40 withstand 4/255 in the one norm and in the other.
+#[test]
+fn sizes_in_different_norms_have_no_difference() {
+    let [levels, mut length] = [with_ladder("levels", 40), with_ladder("length", 10)];
+    length.suite.norm = "l2".into();
+    let names = vec![levels.model.path.clone(), length.model.path.clone()];
+    // The command that makes a comparable report has the norm and the size.
+    let refused = audit::judge::gate::comparable(&length, &levels).unwrap_err().message;
+    says(&refused, &["--suite full --norm l2 --eps 0.03137255 --baseline BASE.json judges at once"]);
+    let reports = [levels, length];
+    let refused =
+        audit::judge::compare::of_reports(names.clone(), &reports, None, false).unwrap_err().message;
+    says(&refused, &["--suite full --norm linf --eps 8/255 --trials levels.onnx -o OTHER.json"]);
+    let compared = audit::judge::compare::of_reports(names, &reports, None, true).unwrap();
+    says(&compared.answer, &["ndecided", "different ε"]);
+    let table = one_line(&audit::feature::compare::render(&compared, false));
+    let rows =
+        ["eps50 0.0078 (l2) above 8.00/255 – – no interval", "robust_r1@4/255 16.7 66.7 – – no interval"];
+    says(&table, &rows);
 }
 
 /// In a comparison untrusted scores are struck through, and so is every number under attack.

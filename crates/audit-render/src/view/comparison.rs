@@ -27,10 +27,17 @@ pub fn compared_first(comparison: &Comparison) -> Vec<(&'static Quantity, String
     all
 }
 
-/// The name of a size of changes, with its norm if that does not count grey levels.
+/// The name of a size of changes, with its norm if that does not count grey levels and all models have it.
 fn sized(comparison: &Comparison, of: &Quantity, name: &str) -> String {
     let norm = comparison.models.iter().find_map(|m| m.row(of)?.norm.as_ref());
+    let norm = norm.filter(|_| !has_many_norms(comparison, of));
     norm.map_or(name.into(), |norm| format!("{name} ({norm})"))
+}
+
+/// Whether models have this size in different norms, so that each value needs its own.
+fn has_many_norms(comparison: &Comparison, of: &Quantity) -> bool {
+    let rows = comparison.models.iter().filter_map(|m| m.row(of)).filter(|row| row.value.is_some());
+    rows.map(|row| row.norm.as_deref()).collect::<BTreeSet<_>>().len() > 1
 }
 
 /// Robust R@1, or robust top-1 if all models were audited on images without classes.
@@ -51,7 +58,7 @@ fn common_eps(comparison: &Comparison) -> Option<&str> {
 pub fn compared(comparison: &Comparison, entry: &ComparedModel, metric: &Quantity) -> (String, bool) {
     let Some(row) = entry.row(metric) else { return (DASH.into(), false) };
     let eps = row.eps.as_ref().filter(|_| common_eps(comparison).is_none() && row.value.is_some());
-    (value_of(row) + &eps.map_or(String::new(), |eps| format!(" at {eps}")), row.void)
+    (value_of(comparison, row) + &eps.map_or(String::new(), |eps| format!(" at {eps}")), row.void)
 }
 
 /// The 95 % interval of one of these numbers in its own report; `None` if it has none, or is not shown or
@@ -62,20 +69,28 @@ pub fn compared_spread<'c>(entry: &'c ComparedModel, metric: &Quantity) -> Optio
 }
 
 /// The value of a row, or its state.
-fn value_of(row: &ComparedValue) -> String {
+fn value_of(comparison: &Comparison, row: &ComparedValue) -> String {
+    let unit = || match &row.norm {
+        _ if !has_many_norms(comparison, row.metric) => String::new(),
+        Some(norm) => format!(" ({norm})"),
+        None => "/255".into(),
+    };
     match (row.state, row.value) {
         (State::Withheld, _) => row.state.text().into(),
         (_, value) => value.map_or(DASH.into(), |value| {
             let shown = row.metric.show_in(row.norm.as_deref(), value);
-            format!("{}{shown}", if row.above { "above " } else { "" })
+            format!("{}{shown}{}", if row.above { "above " } else { "" }, unit())
         }),
     }
 }
 
-/// The name of a row, with the ε that its value depends on.
-pub fn row_name(row: &ComparedValue) -> String {
-    let eps = row.eps.as_ref().map_or(String::new(), |eps| format!(" at {eps}"));
-    format!("{}{eps}", row.metric.name)
+/// The name of a row, with the ε that its value depends on, or the norm of a length: bounds on it are in
+/// 255ths.
+pub fn row_name(comparison: &Comparison, row: &ComparedValue) -> String {
+    let eps = row.eps.as_ref().map(|eps| format!(" at {eps}"));
+    let norm = row.norm.as_ref().filter(|_| !has_many_norms(comparison, row.metric));
+    let beside = eps.or(norm.map(|norm| format!(" ({norm})"))).unwrap_or_default();
+    format!("{}{beside}", row.metric.name)
 }
 
 /// The heads of a candidate's rows, whose cells are those of [`cells`].
@@ -89,8 +104,9 @@ pub fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
     let unknown = row.above && base.is_some_and(|b| b.above);
     let base_eps = base.and_then(|b| b.eps.as_ref()).filter(|eps| row.eps.as_ref() != Some(eps));
     [
-        value_of(row),
-        base.map_or(DASH.into(), value_of) + &base_eps.map_or(String::new(), |eps| format!(" at {eps}")),
+        value_of(comparison, row),
+        base.map_or(DASH.into(), |base| value_of(comparison, base))
+            + &base_eps.map_or(String::new(), |eps| format!(" at {eps}")),
         row.difference.filter(|_| !unknown).map_or(DASH.into(), |d| metric.show_change_in(norm, d.value)),
         row.difference.and_then(|d| d.interval).map_or(DASH.into(), |(low, high)| {
             let shown = |value| metric.show_change_in(norm, value);

@@ -151,9 +151,15 @@ fn known<'m>(
     let label = Quantity::robust(&reports[0]).label;
     let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(of)).collect();
     if rows.iter().all(Option::is_none) {
-        return Err(format!(
-            "no report has {label}. Audit with the strong search: leave out --strong-sample off"
-        ));
+        return Err(match reports.iter().all(Report::lists_pairs) {
+            // A list of pairs has no R@1, whatever the flags.
+            true => {
+                format!("decisions about pairs were attacked, and not {label}. Compare {}", attacked(models))
+            }
+            false => {
+                format!("no report has {label}. Audit with the strong search: leave out --strong-sample off")
+            }
+        });
     }
     let mut known: Vec<(usize, f64, &ComparedValue)> = Vec::new();
     for (i, row) in rows.into_iter().enumerate() {
@@ -183,6 +189,13 @@ fn known<'m>(
         return Err(format!("{label} was measured under different ε: {}", each.join(", ")));
     }
     Ok(known)
+}
+
+/// The names of the numbers of single attacks that models have.
+fn attacked(models: &[ComparedModel]) -> String {
+    let has = |of: &&Quantity| models.iter().any(|m| m.row(of).is_some_and(|row| row.value.is_some()));
+    let names: Vec<String> = Quantity::of_terms().filter(has).map(|of| of.name.to_string()).collect();
+    series(&names)
 }
 
 /// The ε at which a number was measured.

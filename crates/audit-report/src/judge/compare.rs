@@ -104,6 +104,20 @@ fn other_settings(a: &Report, b: &Report) -> Vec<String> {
     differ.map(|((what, x), (_, y))| format!("{what}: {} and {}", shown(what, x), shown(what, y))).collect()
 }
 
+/// The flags for settings of a report that others of its suite do not have, each after a blank. α follows ε.
+pub(super) fn flags_of(report: &Report, others: &[Report]) -> String {
+    let settings = |suite: &SuiteRecord| {
+        let of_pixels = Norm::find(&suite.norm).is_ok_and(|norm| norm.is_box);
+        let eps = if of_pixels { as_typed(suite.eps) } else { suite.eps.to_string() };
+        [("--form", suite.form.to_string()), ("--norm", suite.norm.clone()), ("--eps", eps)]
+    };
+    let same_suite: Vec<_> =
+        others.iter().filter(|r| r.suite.name == report.suite.name).map(|r| settings(&r.suite)).collect();
+    let own = settings(&report.suite).into_iter().enumerate();
+    let differ = own.filter(|(i, setting)| same_suite.iter().any(|other| other[*i] != *setting));
+    differ.map(|(_, (flag, value))| format!(" {flag} {value}")).collect()
+}
+
 /// The corruptions of two reports, if both have some and not the same.
 fn other_corruptions(a: &Report, b: &Report) -> Option<String> {
     let [of_a, of_b] = [a, b].map(|r| r.suite.corruptions.iter().collect::<BTreeSet<_>>());
@@ -227,10 +241,11 @@ pub fn of_reports(
     let (mut cautions, remarks) = conditions(&names, reports);
     if !cautions.is_empty() && !anyway {
         return Err(Error::usage(format!(
-            "these reports can't be compared: {}. Make the others with the trials of the first: audit MODEL --data … --suite {} --trials \
-             {} -o OTHER.json; or add --anyway",
+            "these reports can't be compared: {}. Make the others with the trials of the first: audit MODEL --data … --suite {}{} \
+             --trials {} -o OTHER.json; or add --anyway",
             cautions.join(". "),
             base.suite.name,
+            flags_of(base, &reports[1..]),
             names[0]
         )));
     }
@@ -246,7 +261,9 @@ pub fn of_reports(
                  have no interval"
             ));
         }
-        models.push(entry([name, label], report, base, pair.as_ref()));
+        // Beside a candidate's number at a rung of its own ladder stands the baseline's, if outcomes tell it.
+        let all = if i == 0 { numbers_of(reports.iter()) } else { numbers_of([report, base].into_iter()) };
+        models.push(entry([name, label], report, base, all, pair.as_ref()));
     }
     let answer = answer::most_robust(&models, reports);
     if let Some(metric) = sort {
@@ -350,14 +367,25 @@ fn apart(paths: &[&str]) -> Option<Vec<String>> {
     })
 }
 
+/// The numbers that any of these reports may have.
+fn numbers_of<'r>(reports: impl Iterator<Item = &'r Report>) -> Vec<&'static Quantity> {
+    let mut all: Vec<&'static Quantity> = Vec::new();
+    for report in reports {
+        let more: Vec<&'static Quantity> = Quantity::of(report).filter(|of| !all.contains(of)).collect();
+        all.extend(more);
+    }
+    all
+}
+
 fn entry(
     [name, label]: [String; 2],
     report: &Report,
     base: &Report,
+    all: Vec<&'static Quantity>,
     pair: Option<&PairedReports>,
 ) -> ComparedModel {
     let row = |metric: &'static Quantity| {
-        let (own, of_base) = (metric.row(report), metric.row(base));
+        let (own, of_base) = (metric.row(report).as_length(), metric.row(base));
         if [&own, &of_base].iter().all(|row| row.state == State::NotMeasured) {
             return None;
         }
@@ -390,9 +418,6 @@ fn entry(
             direction,
         })
     };
-    let mut all: Vec<&'static Quantity> = Quantity::of(report).collect();
-    let of_base: Vec<&'static Quantity> = Quantity::of(base).filter(|of| !all.contains(of)).collect();
-    all.extend(of_base);
     ComparedModel {
         report: name,
         model: label,

@@ -1,7 +1,7 @@
 //! Two reports resampled query by query, and their differences with paired intervals.
 
 use super::clean;
-use super::quantity::{Follows, Quantity};
+use super::quantity::{Follows, Needs, Quantity};
 use super::row::Difference;
 use super::score::{self, Resampled};
 use super::share;
@@ -36,8 +36,13 @@ impl<'r> PairedReports<'r> {
         self.resampled.is_some()
     }
 
-    /// The difference in `metric`; `None` unless both reports have the number and may show it.
+    /// The difference in `metric`; `None` unless both reports have the number and may show it. Sizes in
+    /// different norms have no unit in common, so that they, and what withstands one, have no difference.
     pub fn difference(&self, metric: &'static Quantity) -> Option<Difference> {
+        let of_size = matches!(metric.needs, Needs::Ladder | Needs::Smallest);
+        if of_size && self.base.suite.norm != self.candidate.suite.norm {
+            return None;
+        }
         let (base, candidate) = (metric.row(self.base), metric.row(self.candidate));
         let value = candidate.value? - base.value?;
         let queries = base.queries.min(candidate.queries);

@@ -425,7 +425,7 @@ pub enum Word {
     Worse,
     /// The interval includes zero, or both values are of all queries and within the usual tolerance.
     NoSignificantDifference,
-    /// The difference has no interval.
+    /// The difference has no interval, or sizes in different norms have no difference.
     NoInterval,
     /// One of both reports doesn't have the number.
     NotMeasured,
@@ -440,10 +440,10 @@ impl Word {
     pub(super) fn of(base: &Row, candidate: &Row, difference: Option<&Difference>) -> Word {
         let either = |of: fn(&Row) -> bool| of(base) || of(candidate);
         let Some(difference) = difference else {
-            return if either(|row| row.state == State::NotMeasured) {
-                Word::NotMeasured
-            } else {
-                Word::Withheld
+            return match () {
+                () if either(|row| row.state == State::NotMeasured) => Word::NotMeasured,
+                () if either(|row| row.state == State::Withheld) => Word::Withheld,
+                () => Word::NoInterval,
             };
         };
         let better = (difference.value > 0.0) != candidate.quantity.lower_is_better;

@@ -136,6 +136,32 @@ fn check_drop(
     Ok(held.drop(tolerance, (base, &of_base), change, stated))
 }
 
+fn names(metrics: &[&Quantity]) -> String {
+    metrics.iter().map(|metric| metric.name).collect::<Vec<_>>().join(", ")
+}
+
+/// What of a baseline was not compared.
+fn not_compared(report: &Report, baseline: &Report, rules: &Rules) -> Option<String> {
+    let flag = |metric: &&Quantity| format!("--max-drop {}={}", metric.name, metric.tolerance);
+    let flags = |metrics: &[&Quantity]| metrics.iter().map(flag).collect::<Vec<_>>().join(" ");
+    let unwatched = rules.unwatched(baseline);
+    if !unwatched.is_empty() {
+        return Some(format!(
+            "The drop of {} was not checked, as max_drop is stated for other metrics. Add {}",
+            names(&unwatched),
+            flags(&unwatched)
+        ));
+    }
+    if rules.compared(baseline).iter().any(|metric| metric.attacked()) {
+        return None;
+    }
+    // Decisions about listed pairs, for example, have no number that is watched.
+    let has = |of: &&'static Quantity| [report, baseline].iter().all(|r| of.value(r).is_some());
+    let both: Vec<&Quantity> = Quantity::of_terms().filter(has).collect();
+    let add = || format!("No number under attack was compared with the baseline. Add {}", flags(&both));
+    (!both.is_empty()).then(add)
+}
+
 /// What a verdict doesn't cover.
 fn note(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Option<String> {
     let strong = report.scores.robust_r1.is_some() || report.outcomes.iter().any(|o| o.members.is_some());
@@ -146,7 +172,6 @@ fn note(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Option<Str
         }
         Some(_) => "Judged on transfer attacks only: attacks on the model itself may find less robustness",
     };
-    let names = |metrics: &[&Quantity]| metrics.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
     let unchecked = match baseline {
         None => {
             let drops: Vec<_> = rules.drops().collect();
@@ -157,18 +182,7 @@ fn note(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Option<Str
                 )
             })
         }
-        Some(baseline) => {
-            let unwatched = rules.unwatched(baseline);
-            let flag = |metric: &&Quantity| format!("--max-drop {}={}", metric.name, metric.tolerance);
-            let flags: Vec<String> = unwatched.iter().map(flag).collect();
-            (!flags.is_empty()).then(|| {
-                format!(
-                    "The drop of {} was not checked, as max_drop is stated for other metrics. Add {}",
-                    names(&unwatched),
-                    flags.join(" ")
-                )
-            })
-        }
+        Some(baseline) => not_compared(report, baseline, rules),
     };
     let void = baseline.is_some_and(|base| rules.compared(base).iter().any(|metric| metric.void(base)));
     let accepted =
@@ -221,14 +235,13 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
     if differs.is_empty() {
         return Ok(());
     }
+    let suite = baseline.suite.name.clone() + &compare::flags_of(baseline, std::slice::from_ref(report));
     Err(Error::usage(format!(
         "the baseline was made under other conditions and can't be compared: the reports differ in {}. To make comparable ones, \
-         audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {} --baseline BASE.json judges \
-         at once, and audit MODEL --data … --suite {} --trials BASE.json -o NEW.json makes a report for `audit gate NEW.json \
-         --baseline BASE.json`. To begin with a new baseline: audit MODEL … --save-baseline FILE",
-        differs.join("; in "),
-        baseline.suite.name,
-        baseline.suite.name
+         audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {suite} --baseline BASE.json \
+         judges at once, and audit MODEL --data … --suite {suite} --trials BASE.json -o NEW.json makes a report for `audit gate \
+         NEW.json --baseline BASE.json`. To begin with a new baseline: audit MODEL … --save-baseline FILE",
+        differs.join("; in ")
     )))
 }
 
