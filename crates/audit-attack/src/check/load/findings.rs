@@ -2,6 +2,7 @@
 
 use super::{Measured, RUNS, SLIGHT};
 use crate::check::gradient::{Along, Errors};
+use crate::check::secants::{self, Secants};
 use audit_model::difference::SAME;
 use audit_model::estimate::POPULATION;
 use audit_model::mixing::{self, Mixing};
@@ -200,6 +201,16 @@ fn no_differences() -> Found {
     )
 }
 
+/// The result of the check of a quantised model's gradient, if the model does not change along it.
+fn not_followed(secants: Secants) -> Found {
+    Found::error(format!(
+        "the gradient fails its check: it passes straight through rounding, and along it the model makes {:.0} % of the predicted \
+         change (at least {:.0} % are expected). Quantisers have a slope in the gradient that they don't have in the model",
+        100.0 * secants.share(),
+        100.0 * secants::LEAST
+    ))
+}
+
 pub fn zero(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
     let flat = m.flat.as_ref().map_or(String::new(), |n| format!(": no gradient passes through {n}"));
@@ -220,6 +231,9 @@ pub fn right(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
     if let Some(found) = m.incomparable() {
         return found;
+    }
+    if let Some(secants) = g.secants.filter(|secants| secants.refute()) {
+        return not_followed(secants);
     }
     let flat = m
         .flat

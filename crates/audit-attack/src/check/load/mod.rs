@@ -6,6 +6,7 @@ mod findings;
 mod tests;
 
 use super::gradient::{self, Errors};
+use super::secants::{self, Secants};
 use audit_base::error::shortened;
 use audit_base::random::Random;
 use audit_base::{Error, Result};
@@ -153,6 +154,8 @@ struct Gradients {
     unsettled: f64,
     /// `None` if finite differences are not possible.
     errors: Option<Errors>,
+    /// `None` if no values are quantised, or too few images have a gradient.
+    secants: Option<Secants>,
 }
 
 impl Gradients {
@@ -385,6 +388,7 @@ fn gradients(
     };
     // In flat areas of real images every max-pool window has a tie, where the derivative does not exist.
     // Noise breaks the ties.
+    let clean = images;
     let images = near(images, JITTER);
     let images = model.info.preprocessing.taken(&images).into_owned();
     let (_, gradient) = model.gradient(&images, cotangent)?;
@@ -414,7 +418,20 @@ fn gradients(
         }
         false => None,
     };
-    Ok(Gradients { finite, zero, dead: 100.0 * dead, steady, unsettled, errors })
+    let secants = match finite && zero < count && model.quantised() {
+        true => {
+            let (_, of_clean) = model.gradient(clean, cotangent)?;
+            pass(GRADIENT);
+            let all = [(&images[..real.len()], real), (&clean[..real.len()], &of_clean[..real.len()])];
+            let mut embed = |images: &[f32]| {
+                pass(1);
+                by_file(reference, model, images)
+            };
+            secants::follow(&mut embed, &all, cotangent, pixels)?
+        }
+        false => None,
+    };
+    Ok(Gradients { finite, zero, dead: 100.0 * dead, steady, unsettled, errors, secants })
 }
 
 /// The distance of another gradient from `g`, as a share of the length of `g`.
