@@ -9,6 +9,10 @@ use audit_model::mixing::{self, Mixing};
 use audit_report::record::{Found, Severity, reason};
 use onnx_grad::graph::DType;
 
+/// What is said of a difference that rounding doesn't cause.
+const PERSISTS: &str =
+    ". Rounding does not explain this: the difference is the same if values are rounded in other directions";
+
 /// Words for a difference of `e`, as a share of the largest value.
 fn agreement(e: f64) -> String {
     match e {
@@ -141,14 +145,19 @@ pub fn batch_size(m: &Measured) -> Found {
         _ if m.company.as_ref().is_some_and(Mixing::matters) => {
             Found::not_checked("in larger batches, images change each other's embeddings", "")
         }
-        (None, Some((each, apart))) if apart.share > SAME.max(m.tolerance) => Found::Failed(
-            if m.quantised && apart.is_rounding(m.own) { Severity::Warning } else { Severity::Error },
-            format!(
-                "in batches of {each} the same images have embeddings that differ by {}",
-                apart.in_words()
-            ),
-        ),
-        (None, Some((_, apart))) => Found::passed(agreement(apart.share)),
+        (None, Some(size)) if size.persists || size.apart.share > SAME.max(m.tolerance) => {
+            let rounding = m.quantised && !size.persists && size.apart.is_rounding(m.own);
+            Found::Failed(
+                if rounding { Severity::Warning } else { Severity::Error },
+                format!(
+                    "in batches of {} the same images have embeddings that differ by {}{}",
+                    size.each,
+                    size.apart.in_words(),
+                    if size.persists { PERSISTS } else { "" }
+                ),
+            )
+        }
+        (None, Some(size)) => Found::passed(agreement(size.apart.share)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks on a first batch of real images, before the attacks: the model against the untouched file. This
 //! file measures, and `findings.rs` judges the measurements.
 
+mod batches;
 mod findings;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use audit_model::difference::{SAME, cosine, difference, largest};
 use audit_model::mixing::{self, Mixing};
 use audit_model::reference::Untouched;
 use audit_report::record::{Found, GradientCheck};
+use batches::{OtherSize, SIZES};
 pub(super) use findings::{
     batch_size, company, deviates, estimated, finite, flat, hidden, parity, precision, repeatable, right,
     saturated, shipped, straight_through, zero,
@@ -26,9 +28,6 @@ use onnx_grad::graph::DType;
 
 /// Runs of the same batch.
 const RUNS: usize = 5;
-/// Batch sizes that are tried besides the audit's own: 1, as in a service that answers single requests, and
-/// one other.
-const SIZES: [usize; 2] = [1, 3];
 /// Images whose embeddings are compared in a batch if the audit takes one image at a time.
 const TOGETHER: usize = 3;
 /// Noise added to the images at which derivatives are compared, in pixel units: a few grey levels.
@@ -128,9 +127,8 @@ pub struct Measured {
     fixed: Option<usize>,
     /// Why the model takes one image at a time although the file leaves the batch open.
     alone: Option<String>,
-    /// The largest difference of embeddings in batches of another size, and that size; `None` if the batch is
-    /// fixed.
-    sizes: Option<(usize, Apart)>,
+    /// The batch size of which the embeddings differ the most; `None` if the batch is fixed.
+    sizes: Option<OtherSize>,
     precision: DType,
     estimated: bool,
     /// Number of images.
@@ -243,7 +241,8 @@ pub fn measure(
     };
     let both = [(images, &first), (&rough[..], &of_rough)];
     let company = mixing_of(&mut reference, model, both, repeat, &mut pass)?;
-    let sizes = other_sizes(&mut reference, both, &mut pass)?;
+    let tolerance = embedding_tolerance(model.info.precision, quantised, model.tf32());
+    let sizes = batches::other_sizes(&mut reference, both, tolerance, &mut pass)?;
     let gradient = match finite && !model.graphs.estimated {
         true => Some(gradients(model, &mut reference, batches, count, largest(&first), &mut pass)?),
         false => None,
@@ -252,7 +251,7 @@ pub fn measure(
         finite,
         drawn: model.info.drawn.as_ref().map(|drawn| drawn.in_words()),
         parity,
-        tolerance: embedding_tolerance(model.info.precision, quantised, model.tf32()),
+        tolerance,
         shipped,
         quantised,
         own,
@@ -309,26 +308,6 @@ fn mixing_of(
         let node = if repeat <= SAME && mixing.matters() { model.mixing_node(images) } else { None };
         Mixing { node, ..mixing }
     }))
-}
-
-/// The batch size of which the embeddings differ the most from those of the audit's, and by how much; `None`
-/// if the batch is fixed. `all` are images and their usual embeddings.
-fn other_sizes(
-    reference: &mut Untouched,
-    all: [(&[f32], &Array2<f32>); 2],
-    pass: &mut dyn FnMut(usize),
-) -> Result<Option<(usize, Apart)>> {
-    let mut sizes: Option<(usize, Apart)> = None;
-    for each in SIZES {
-        for (images, usual) in all {
-            pass(1);
-            if let Some(found) = reference.embed_in_batches(images, each)? {
-                let apart = Apart::of(&found, usual);
-                sizes = sizes.filter(|(_, most)| most.share >= apart.share).or(Some((each, apart)));
-            }
-        }
-    }
-    Ok(sizes)
 }
 
 /// Embeddings by the file, or by this program if ONNX Runtime can't run the file.
