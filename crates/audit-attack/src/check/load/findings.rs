@@ -66,6 +66,10 @@ pub fn parity(m: &Measured) -> Found {
     }
     match m.parity {
         None => no_file().weighing(Severity::Warning),
+        Some(apart) if m.parity_persists && m.within_rounding(apart) => Found::warning(format!(
+            "our embeddings differ from ONNX Runtime's by {}{PERSISTS}",
+            apart.in_words()
+        )),
         // In this form the condition is false for NaN too.
         Some(apart) if apart.share <= m.tolerance => Found::passed(agreement(apart.share)),
         Some(apart) if m.quantised && apart.is_rounding(m.own) => Found::note(format!(
@@ -89,6 +93,10 @@ pub fn shipped(m: &Measured) -> Found {
             "",
         ),
         None => no_file(),
+        Some(apart) if m.shipped_persists && m.within_rounding(apart) => Found::warning(format!(
+            "with its default options ONNX Runtime gives other embeddings than the audit: they differ by {}{PERSISTS}",
+            apart.in_words()
+        )),
         Some(apart) if apart.share <= m.tolerance => Found::passed(agreement(apart.share)),
         Some(apart) if m.quantised => Found::Failed(
             if apart.is_rounding(m.own) { Severity::Warning } else { Severity::Error },

@@ -3,6 +3,7 @@
 
 mod batches;
 mod findings;
+mod persistence;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ pub(super) use findings::{
 };
 use ndarray::{Array2, ArrayView2, s};
 use onnx_grad::graph::DType;
+use persistence::persists;
 
 /// Runs of the same batch.
 const RUNS: usize = 5;
@@ -110,10 +112,14 @@ pub struct Measured {
     /// This program's embeddings and the file's.
     parity: Option<Apart>,
     tolerance: f64,
+    /// Whether these differ by another function of the image, and not by rounding to integers.
+    parity_persists: bool,
     /// The file's embeddings without optimisation against those with ONNX Runtime's defaults. If values are
     /// quantised, this program's embeddings against the latter, since integer kernels are an optimisation in
     /// one form of file, and explicit nodes in the other.
     shipped: Option<Apart>,
+    /// Whether these differ by another function of the image, and not by rounding to integers.
+    shipped_persists: bool,
     quantised: bool,
     /// The change of the file's embeddings with [`SLIGHT`] noise; `None` if no values are quantised.
     own: Option<Apart>,
@@ -180,6 +186,11 @@ impl Measured {
         Some(Found::not_checked(why, ""))
     }
 
+    /// Whether a difference is as small as rounding makes it.
+    fn within_rounding(&self, apart: Apart) -> bool {
+        apart.share <= self.tolerance || (self.quantised && apart.is_rounding(self.own))
+    }
+
     /// The part for the report.
     pub fn summary(&self) -> GradientCheck {
         // If rounding hides the differences, the errors say nothing about the gradient.
@@ -225,6 +236,13 @@ pub fn measure(
         _ => None,
     };
     pass(1);
+    let doubtful = |apart: &Option<Apart>| quantised && apart.is_some_and(|apart| apart.share > SAME);
+    let mut by_both =
+        |near: &[f32]| -> Result<_> { Ok(reference.embed(near)?.zip(Some(model.embed(near)?))) };
+    let parity_persists = doubtful(&parity) && persists(images, &mut by_both)?;
+    let mut by_both =
+        |near: &[f32]| -> Result<_> { Ok(reference.embed_optimised(near)?.zip(Some(model.embed(near)?))) };
+    let shipped_persists = doubtful(&shipped) && persists(images, &mut by_both)?;
     let first = theirs.unwrap_or(ours);
     let repeat = repeated(&mut reference, model, images, &first, &mut pass)?;
     let mut random = Random::seeded(0x72_6f75_6768);
@@ -252,7 +270,9 @@ pub fn measure(
         drawn: model.info.drawn.as_ref().map(|drawn| drawn.in_words()),
         parity,
         tolerance,
+        parity_persists,
         shipped,
+        shipped_persists,
         quantised,
         own,
         repeat,
