@@ -118,42 +118,61 @@ fn either(choice: Vec<Node>) -> Graph {
     quantised(nodes, weights.ints("edges", &[0, 0, 1, 1, 0, 0, 1, 1]).ints("axes", &[1, 2, 3]))
 }
 
-/// Nodes that make a "first" of 1 in batches of as many images as `size` says.
-fn in_batches(size: &str) -> Vec<Node> {
+/// Nodes that make 1 in batches of as many images as `size` says, and 0 in others.
+fn in_batches(size: &str, to: &str) -> Vec<Node> {
     vec![
         Node::new("Shape", &["image"], "size").with("end", 1i64),
         Node::new("Equal", &["size", size], "equal"),
-        Node::new("Cast", &["equal"], "first").with("to", i64::from(DType::F32.code())),
+        Node::new("Cast", &["equal"], to).with("to", i64::from(DType::F32.code())),
+    ]
+}
+
+/// Nodes that make 1 with ONNX Runtime's default options, and 0 without its optimiser. ONNX Runtime 1.31
+/// takes a Pad with zeros for the padding of a pool behind it, which is −∞: the largest value is then −1 or
+/// less, and 0 otherwise.
+fn optimised(to: &str) -> Vec<Node> {
+    vec![
+        Node::new("Sub", &["image", "two"], "negative"),
+        Node::new("Pad", &["negative", "edges"], "padded"),
+        Node::new("MaxPool", &["padded"], "pooled").with("kernel_shape", vec![3i64, 3]),
+        Node::new("ReduceMax", &["pooled", "axes"], "largest").with("keepdims", 0i64),
+        Node::new("Unsqueeze", &["largest", "one"], "column"),
+        Node::new("Less", &["column", "below"], "less"),
+        Node::new("Cast", &["less"], to).with("to", i64::from(DType::F32.code())),
     ]
 }
 
 #[test]
 fn another_net_in_batches_of_one_is_not_rounding() {
     let temp = Temp::new();
-    let size = found(&mut model(&temp, "two.onnx", &either(in_batches("one"))), "batch-size");
+    let size = found(&mut model(&temp, "two.onnx", &either(in_batches("one", "first"))), "batch-size");
     assert_eq!(size.severity, Severity::Error, "{}", size.found);
     says(&size.found, &["in batches of 1", "Rounding does not explain"]);
     for check in ["batch-size", "parity", "runtime-optimiser"] {
-        let found = found(&mut model(&temp, "one.onnx", &either(in_batches("never"))), check);
+        let found = found(&mut model(&temp, "one.onnx", &either(in_batches("never", "first"))), check);
         assert_eq!(found.state, State::Passed, "{check}: {}", found.found);
     }
 }
 
-/// ONNX Runtime 1.31 takes a Pad with zeros for the padding of a pool behind it, which is −∞, so that the
-/// largest value is −1 or less with its default options and 0 without them. Users run another net than the
-/// audit.
+/// Users run another net than the audit.
 #[test]
 fn another_net_under_the_runtimes_optimiser_is_not_rounding() {
-    let nodes = vec![
-        Node::new("Sub", &["image", "two"], "negative"),
-        Node::new("Pad", &["negative", "edges"], "padded"),
-        Node::new("MaxPool", &["padded"], "pooled").with("kernel_shape", vec![3i64, 3]),
-        Node::new("ReduceMax", &["pooled", "axes"], "largest").with("keepdims", 0i64),
-        Node::new("Unsqueeze", &["largest", "one"], "column"),
-        Node::new("Less", &["column", "below"], "optimised"),
-        Node::new("Cast", &["optimised"], "first").with("to", i64::from(DType::F32.code())),
-    ];
-    let optimiser = found(&mut model(&Temp::new(), "optimised.onnx", &either(nodes)), "runtime-optimiser");
+    let temp = Temp::new();
+    let graph = either(optimised("first"));
+    let optimiser = found(&mut model(&temp, "optimised.onnx", &graph), "runtime-optimiser");
     assert_eq!(optimiser.severity, Severity::Warning, "{}", optimiser.found);
     says(&optimiser.found, &["with its default options", "Rounding does not explain"]);
+}
+
+/// Users who give it one image run another net than the audit. In the audit's batches the optimiser changes
+/// nothing, and without the optimiser the batch changes nothing.
+#[test]
+fn another_net_for_single_images_under_the_optimiser_is_found() {
+    let both = Node::new("Mul", &["default", "single"], "first");
+    let choice = [optimised("default"), in_batches("one", "single"), vec![both]].concat();
+    let temp = Temp::new();
+    let mut model = model(&temp, "single.onnx", &either(choice));
+    assert_eq!(found(&mut model, "runtime-optimiser").state, State::Passed);
+    let size = found(&mut model, "batch-size");
+    assert_eq!(size.severity, Severity::Error, "{}", size.found);
 }

@@ -19,7 +19,7 @@ use audit_model::difference::{SAME, cosine, difference, largest};
 use audit_model::mixing::{self, Mixing};
 use audit_model::reference::Untouched;
 use audit_report::record::{Found, GradientCheck};
-use batches::{OtherSize, SIZES};
+use batches::OtherSize;
 pub(super) use findings::{
     batch_size, company, deviates, estimated, finite, flat, hidden, parity, precision, repeatable, right,
     saturated, shipped, straight_through, zero,
@@ -100,7 +100,7 @@ const GRADIENT: usize = 3;
 
 /// Passes over the first `count` images that the check usually makes.
 pub fn passes(estimated: bool, count: usize) -> usize {
-    let forward = 3 + (RUNS - 1) + 2 + 2 * SIZES.len();
+    let forward = 3 + (RUNS - 1) + 2 + batches::PASSES;
     if estimated { forward } else { forward + 2 * GRADIENT + gradient::passes(count) }
 }
 
