@@ -158,7 +158,7 @@ struct Gradients {
     unsettled: f64,
     /// `None` if finite differences are not possible.
     errors: Option<Errors>,
-    /// `None` if no values are quantised, or too few images have a gradient.
+    /// `None` if no values are quantised, or it can't be told.
     secants: Option<Secants>,
 }
 
