@@ -55,6 +55,9 @@ pub fn follow(
     cotangent: ArrayView2<f32>,
     pixels: usize,
 ) -> Result<Option<Secants>> {
+    if sets.iter().all(|(images, _)| images.len() < ENOUGH * pixels) {
+        return Ok(None);
+    }
     let mut least: Option<Secants> = None;
     for (images, gradient) in sets {
         let mut best: Option<Secants> = None;
