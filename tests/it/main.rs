@@ -69,6 +69,7 @@ mod papers_golden;
 mod precisions;
 #[cfg(unix)]
 mod privacy;
+mod quantised_masks;
 mod report;
 mod scale;
 mod sharing;

@@ -20,6 +20,7 @@ pub mod load;
 mod masked;
 pub mod plans;
 pub mod preprocessing;
+pub mod secants;
 pub mod stronger_attacks;
 
 use crate::Plan;

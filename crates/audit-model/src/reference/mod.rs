@@ -131,11 +131,24 @@ impl Untouched {
 
     /// The same in runs of `each` images. `None` too where the file takes no batch of that size.
     pub fn embed_in_batches(&mut self, pixels: &[f32], each: usize) -> Result<Option<Array2<f32>>> {
+        self.in_batches(each, |reference| reference.embed(pixels))
+    }
+
+    /// The same by the model as ONNX Runtime optimises it by default.
+    pub fn embed_optimised_in_batches(&mut self, pixels: &[f32], each: usize) -> Result<Option<Array2<f32>>> {
+        self.in_batches(each, |reference| reference.embed_optimised(pixels))
+    }
+
+    fn in_batches(
+        &mut self,
+        each: usize,
+        embed: impl FnOnce(&mut Untouched) -> Result<Option<Array2<f32>>>,
+    ) -> Result<Option<Array2<f32>>> {
         if !self.free {
             return Ok(None);
         }
         let usual = std::mem::replace(&mut self.each, each);
-        let found = self.plain(pixels, 0);
+        let found = embed(self);
         self.each = usual;
         // A graph may count on its batch further in, in a constant: then no such batch is ever run.
         Ok(found.unwrap_or(None))

@@ -2,11 +2,16 @@
 
 use super::{Measured, RUNS, SLIGHT};
 use crate::check::gradient::{Along, Errors};
+use crate::check::secants::{self, Secants};
 use audit_model::difference::SAME;
 use audit_model::estimate::POPULATION;
 use audit_model::mixing::{self, Mixing};
 use audit_report::record::{Found, Severity, reason};
 use onnx_grad::graph::DType;
+
+/// What is said of a difference that rounding doesn't cause.
+const PERSISTS: &str =
+    ". Rounding does not explain this: the difference is the same if values are rounded in other directions";
 
 /// Words for a difference of `e`, as a share of the largest value.
 fn agreement(e: f64) -> String {
@@ -61,6 +66,10 @@ pub fn parity(m: &Measured) -> Found {
     }
     match m.parity {
         None => no_file().weighing(Severity::Warning),
+        Some(apart) if m.parity_persists && m.within_rounding(apart) => Found::warning(format!(
+            "our embeddings differ from ONNX Runtime's by {}{PERSISTS}",
+            apart.in_words()
+        )),
         // In this form the condition is false for NaN too.
         Some(apart) if apart.share <= m.tolerance => Found::passed(agreement(apart.share)),
         Some(apart) if m.quantised && apart.is_rounding(m.own) => Found::note(format!(
@@ -84,6 +93,10 @@ pub fn shipped(m: &Measured) -> Found {
             "",
         ),
         None => no_file(),
+        Some(apart) if m.shipped_persists && m.within_rounding(apart) => Found::warning(format!(
+            "with its default options ONNX Runtime gives other embeddings than the audit: they differ by {}{PERSISTS}",
+            apart.in_words()
+        )),
         Some(apart) if apart.share <= m.tolerance => Found::passed(agreement(apart.share)),
         Some(apart) if m.quantised => Found::Failed(
             if apart.is_rounding(m.own) { Severity::Warning } else { Severity::Error },
@@ -140,14 +153,19 @@ pub fn batch_size(m: &Measured) -> Found {
         _ if m.company.as_ref().is_some_and(Mixing::matters) => {
             Found::not_checked("in larger batches, images change each other's embeddings", "")
         }
-        (None, Some((each, apart))) if apart.share > SAME.max(m.tolerance) => Found::Failed(
-            if m.quantised && apart.is_rounding(m.own) { Severity::Warning } else { Severity::Error },
-            format!(
-                "in batches of {each} the same images have embeddings that differ by {}",
-                apart.in_words()
-            ),
-        ),
-        (None, Some((_, apart))) => Found::passed(agreement(apart.share)),
+        (None, Some(size)) if size.persists || size.apart.share > SAME.max(m.tolerance) => {
+            let rounding = m.quantised && !size.persists && size.apart.is_rounding(m.own);
+            Found::Failed(
+                if rounding { Severity::Warning } else { Severity::Error },
+                format!(
+                    "in batches of {} the same images have embeddings that differ by {}{}",
+                    size.each,
+                    size.apart.in_words(),
+                    if size.persists { PERSISTS } else { "" }
+                ),
+            )
+        }
+        (None, Some(size)) => Found::passed(agreement(size.apart.share)),
     }
 }
 
@@ -200,6 +218,16 @@ fn no_differences() -> Found {
     )
 }
 
+/// The result of the check of a quantised model's gradient, if the model does not change along it.
+fn not_followed(secants: Secants) -> Found {
+    Found::error(format!(
+        "the gradient fails its check: it passes straight through rounding, and along it the model makes {:.0} % of the predicted \
+         change (at least {:.0} % are expected). Quantisers have a slope in the gradient that they don't have in the model",
+        100.0 * secants.share(),
+        100.0 * secants::LEAST
+    ))
+}
+
 pub fn zero(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
     let flat = m.flat.as_ref().map_or(String::new(), |n| format!(": no gradient passes through {n}"));
@@ -220,6 +248,9 @@ pub fn right(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
     if let Some(found) = m.incomparable() {
         return found;
+    }
+    if let Some(secants) = g.secants.filter(|secants| secants.refute()) {
+        return not_followed(secants);
     }
     let flat = m
         .flat

@@ -1,11 +1,14 @@
 //! Checks on a first batch of real images, before the attacks: the model against the untouched file. This
 //! file measures, and `findings.rs` judges the measurements.
 
+mod batches;
 mod findings;
+mod persistence;
 #[cfg(test)]
 mod tests;
 
 use super::gradient::{self, Errors};
+use super::secants::{self, Secants};
 use audit_base::error::shortened;
 use audit_base::random::Random;
 use audit_base::{Error, Result};
@@ -16,18 +19,17 @@ use audit_model::difference::{SAME, cosine, difference, largest};
 use audit_model::mixing::{self, Mixing};
 use audit_model::reference::Untouched;
 use audit_report::record::{Found, GradientCheck};
+use batches::OtherSize;
 pub(super) use findings::{
     batch_size, company, deviates, estimated, finite, flat, hidden, parity, precision, repeatable, right,
     saturated, shipped, straight_through, zero,
 };
 use ndarray::{Array2, ArrayView2, s};
 use onnx_grad::graph::DType;
+use persistence::persists;
 
 /// Runs of the same batch.
 const RUNS: usize = 5;
-/// Batch sizes that are tried besides the audit's own: 1, as in a service that answers single requests, and
-/// one other.
-const SIZES: [usize; 2] = [1, 3];
 /// Images whose embeddings are compared in a batch if the audit takes one image at a time.
 const TOGETHER: usize = 3;
 /// Noise added to the images at which derivatives are compared, in pixel units: a few grey levels.
@@ -98,7 +100,7 @@ const GRADIENT: usize = 3;
 
 /// Passes over the first `count` images that the check usually makes.
 pub fn passes(estimated: bool, count: usize) -> usize {
-    let forward = 3 + (RUNS - 1) + 2 + 2 * SIZES.len();
+    let forward = 3 + (RUNS - 1) + 2 + batches::PASSES;
     if estimated { forward } else { forward + 2 * GRADIENT + gradient::passes(count) }
 }
 
@@ -115,10 +117,14 @@ pub struct Measured {
     /// This program's embeddings and the file's.
     parity: Option<Apart>,
     tolerance: f64,
+    /// Whether these differ by another function of the image, and not by rounding.
+    parity_persists: bool,
     /// The file's embeddings without optimisation against those with ONNX Runtime's defaults. If values are
     /// quantised, this program's embeddings against the latter, since integer kernels are an optimisation in
     /// one form of file, and explicit nodes in the other.
     shipped: Option<Apart>,
+    /// Whether these differ by another function of the image, and not by rounding.
+    shipped_persists: bool,
     quantised: bool,
     /// The change of the file's embeddings with [`SLIGHT`] noise; `None` if no values are quantised.
     own: Option<Apart>,
@@ -132,9 +138,8 @@ pub struct Measured {
     fixed: Option<usize>,
     /// Why the model takes one image at a time although the file leaves the batch open.
     alone: Option<String>,
-    /// The largest difference of embeddings in batches of another size, and that size; `None` if the batch is
-    /// fixed.
-    sizes: Option<(usize, Apart)>,
+    /// The batch size of which the embeddings differ the most; `None` if the batch is fixed.
+    sizes: Option<OtherSize>,
     precision: DType,
     estimated: bool,
     /// Number of images.
@@ -158,6 +163,8 @@ struct Gradients {
     unsettled: f64,
     /// `None` if finite differences are not possible.
     errors: Option<Errors>,
+    /// `None` if no values are quantised, or it can't be told.
+    secants: Option<Secants>,
 }
 
 impl Gradients {
@@ -182,6 +189,11 @@ impl Measured {
             _ => return None,
         };
         Some(Found::not_checked(why, ""))
+    }
+
+    /// Whether a difference is as small as rounding makes it.
+    fn within_rounding(&self, apart: Apart) -> bool {
+        apart.share <= self.tolerance || (self.quantised && apart.is_rounding(self.own))
     }
 
     /// The part for the report.
@@ -229,6 +241,15 @@ pub fn measure(
         _ => None,
     };
     pass(1);
+    let tolerance = embedding_tolerance(model.info.precision, quantised, model.tf32());
+    let doubtful = |apart: &Option<Apart>| tolerance > SAME && apart.is_some_and(|apart| apart.share > SAME);
+    let mut by_both =
+        |near: &[f32]| -> Result<_> { Ok(reference.embed(near)?.zip(Some(model.embed(near)?))) };
+    // The form in float32 of a model in half precision is another one, and has a finding of its own.
+    let parity_persists = quantised && doubtful(&parity) && persists(images, &mut by_both)?;
+    let mut by_both =
+        |near: &[f32]| -> Result<_> { Ok(reference.embed_optimised(near)?.zip(Some(model.embed(near)?))) };
+    let shipped_persists = doubtful(&shipped) && persists(images, &mut by_both)?;
     let first = theirs.unwrap_or(ours);
     let repeat = repeated(&mut reference, model, images, &first, &mut pass)?;
     let mut random = Random::seeded(0x72_6f75_6768);
@@ -247,7 +268,7 @@ pub fn measure(
     };
     let both = [(images, &first), (&rough[..], &of_rough)];
     let company = mixing_of(&mut reference, model, both, repeat, &mut pass)?;
-    let sizes = other_sizes(&mut reference, both, &mut pass)?;
+    let sizes = batches::other_sizes(&mut reference, both, tolerance, &mut pass)?;
     let gradient = match finite && !model.graphs.estimated {
         true => Some(gradients(model, &mut reference, batches, count, largest(&first), &mut pass)?),
         false => None,
@@ -256,8 +277,10 @@ pub fn measure(
         finite,
         drawn: model.info.drawn.as_ref().map(|drawn| drawn.in_words()),
         parity,
-        tolerance: embedding_tolerance(model.info.precision, quantised, model.tf32()),
+        tolerance,
+        parity_persists,
         shipped,
+        shipped_persists,
         quantised,
         own,
         repeat,
@@ -313,26 +336,6 @@ fn mixing_of(
         let node = if repeat <= SAME && mixing.matters() { model.mixing_node(images) } else { None };
         Mixing { node, ..mixing }
     }))
-}
-
-/// The batch size of which the embeddings differ the most from those of the audit's, and by how much; `None`
-/// if the batch is fixed. `all` are images and their usual embeddings.
-fn other_sizes(
-    reference: &mut Untouched,
-    all: [(&[f32], &Array2<f32>); 2],
-    pass: &mut dyn FnMut(usize),
-) -> Result<Option<(usize, Apart)>> {
-    let mut sizes: Option<(usize, Apart)> = None;
-    for each in SIZES {
-        for (images, usual) in all {
-            pass(1);
-            if let Some(found) = reference.embed_in_batches(images, each)? {
-                let apart = Apart::of(&found, usual);
-                sizes = sizes.filter(|(_, most)| most.share >= apart.share).or(Some((each, apart)));
-            }
-        }
-    }
-    Ok(sizes)
 }
 
 /// Embeddings by the file, or by this program if ONNX Runtime can't run the file.
@@ -392,6 +395,7 @@ fn gradients(
     };
     // In flat areas of real images every max-pool window has a tie, where the derivative does not exist.
     // Noise breaks the ties.
+    let clean = images;
     let images = near(images, JITTER);
     let images = model.info.preprocessing.taken(&images).into_owned();
     let (_, gradient) = model.gradient(&images, cotangent)?;
@@ -421,7 +425,20 @@ fn gradients(
         }
         false => None,
     };
-    Ok(Gradients { finite, zero, dead: 100.0 * dead, steady, unsettled, errors })
+    let secants = match finite && zero < count && model.quantised() {
+        true => {
+            let (_, of_clean) = model.gradient(clean, cotangent)?;
+            pass(GRADIENT);
+            let all = [(&images[..real.len()], real), (&clean[..real.len()], &of_clean[..real.len()])];
+            let mut embed = |images: &[f32]| {
+                pass(1);
+                by_file(reference, model, images)
+            };
+            secants::follow(&mut embed, &all, cotangent, pixels)?
+        }
+        false => None,
+    };
+    Ok(Gradients { finite, zero, dead: 100.0 * dead, steady, unsettled, errors, secants })
 }
 
 /// The distance of another gradient from `g`, as a share of the length of `g`.

@@ -11,7 +11,9 @@ fn unmeasured(estimated: bool, gradient: Option<Gradients>) -> Measured {
         drawn: None,
         parity: None,
         tolerance: 1e-4,
+        parity_persists: false,
         shipped: None,
+        shipped_persists: false,
         quantised: false,
         own: None,
         repeat: 0.0,
@@ -88,7 +90,8 @@ fn roundings_explain_small_deviations_of_a_quantised_models_gradient() {
         let along = |kind, off| Along { kind, off, precision: 7e-4 };
         let along = [along(SMOOTH, 3.6e-3), along(OWN, 2e-3), along(BORDER, 2e-3), along(FINE, 2e-3)];
         let errors = Some(Errors { along, directions: 16, rounding: false });
-        let gradient = Gradients { finite: true, zero: 0, dead: 0.0, steady: 1.0, unsettled, errors };
+        let (zero, dead, steady) = (0, 0.0, 1.0);
+        let gradient = Gradients { finite: true, zero, dead, steady, unsettled, errors, secants: None };
         deviates(&unmeasured(false, Some(gradient)))
     };
     assert_eq!([0.0, 1e-3].map(|unsettled| found(unsettled).severity()), [Severity::Warning; 2]);
@@ -112,8 +115,15 @@ fn nothing_passes_that_was_not_measured() {
     assert_eq!(states(&estimated, &[finite, repeatable, company]), [State::Passed; 3]);
     assert_eq!(parity(&estimated).severity(), Severity::Warning);
     // Finite differences are impossible if scales of quantisation depend on the image.
-    let gradient =
-        |zero| Gradients { finite: true, zero, dead: 0.0, steady: 1.0, unsettled: 0.0, errors: None };
+    let gradient = |zero| Gradients {
+        finite: true,
+        zero,
+        dead: 0.0,
+        steady: 1.0,
+        unsettled: 0.0,
+        errors: None,
+        secants: None,
+    };
     let quantised = unmeasured(false, Some(gradient(0)));
     assert_eq!(states(&quantised, &[right, deviates, hidden]), [State::NotChecked; 3]);
     assert_eq!((right(&quantised).severity(), zero(&quantised).state()), (Severity::Warning, State::Passed));
