@@ -11,8 +11,8 @@ use crate::{Error, Result};
 use std::path::Path;
 
 /// Writes the file and returns the text to print. Errors: those of the model and the images; a file name that
-/// doesn't end in .parquet; an embedding that is not finite, is drawn at random or depends on the other images
-/// of its batch (exit code 12).
+/// doesn't end in .parquet; an embedding that is not finite, is drawn at random or depends on the other
+/// images of its batch (exit code 12).
 pub fn run(request: &Request, path: &Path) -> Result<String> {
     if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("parquet")) {
         let path = path.display();

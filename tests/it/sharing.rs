@@ -84,7 +84,8 @@ fn groups_of_pairs_that_share_identities_count_less() {
 }
 
 /// A class is one person, and its interval is about other images of this person: 6 of 12, as in breakdown.rs.
-/// A group of one person says nothing about others in the group: `beta.ppf([.0125, .9875], [.5, 1.5], [1.5, .5])`.
+/// A group of one person says nothing about others in the group:
+/// `beta.ppf([.0125, .9875], [.5, 1.5], [1.5, .5])`.
 #[test]
 fn a_class_is_one_identity_and_a_group_has_several() {
     let pair = |i: usize| {

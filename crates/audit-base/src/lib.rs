@@ -1,7 +1,7 @@
 //! What all crates of `audit` share: errors with exit codes, files that are read and written safely, random
 //! numbers that depend on a seed and a name, YAML with errors that name the line, values with a few names,
-//! means, chances and quantiles, loops on all threads, panics of libraries that become errors, text escaped for
-//! terminals, and the memory that is free.
+//! means, chances and quantiles, loops on all threads, panics of libraries that become errors, text escaped
+//! for terminals, and the memory that is free.
 
 /// Rows of a table are shown and told apart by their names.
 #[macro_export]

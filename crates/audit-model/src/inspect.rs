@@ -63,8 +63,8 @@ pub struct Taken {
 }
 
 /// Looks into a file. Errors: it can't be read (exit code 2), or is no ONNX model (exit code 3). What an
-/// audit would refuse is part of the result. `stage` is told which of [`STAGES`] begins, and `known` the facts
-/// so far, of the file alone or of the model, before steps that may take long.
+/// audit would refuse is part of the result. `stage` is told which of [`STAGES`] begins, and `known` the
+/// facts so far, of the file alone or of the model, before steps that may take long.
 pub fn inspect(
     path: &Path,
     card: &Card,

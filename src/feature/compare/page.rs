@@ -102,8 +102,8 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
     }
 }
 
-/// A difference on a scale from the largest possible loss (left) to the largest possible gain (right); nothing
-/// if there is no such scale.
+/// A difference on a scale from the largest possible loss (left) to the largest possible gain (right);
+/// nothing if there is no such scale.
 fn plot(row: &ComparedValue) -> Markup {
     // A length has no largest value.
     let Some(difference) = row.difference.filter(|_| row.norm.is_none()) else { return Markup::default() };

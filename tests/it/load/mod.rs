@@ -320,8 +320,8 @@ fn a_quantised_model_is_rounded_where_the_file_says_so() {
 
 /// Of quantised values many are exactly 0, where a rectifier has two slopes. The gradient is that of PyTorch,
 /// which takes the slope below 0 there, and none at a bound of ReLU6. Such a model was refused, as an ArcFace
-/// net with PReLU is in 8 bits. So were one that clips a sum, one that writes a rectifier as a choice, and one
-/// that takes the largest value of a map, among which PyTorch's amax shares the gradient.
+/// net with PReLU is in 8 bits. So were one that clips a sum, one that writes a rectifier as a choice, and
+/// one that takes the largest value of a map, among which PyTorch's amax shares the gradient.
 #[test]
 fn quantised_values_of_zero_are_held_on_their_side_of_a_kink() {
     let byte = |v: u8| Tensor { dtype: DType::U8, shape: vec![], bytes: vec![v].into() };

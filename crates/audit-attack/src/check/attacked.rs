@@ -141,7 +141,8 @@ impl Directions {
         found
     }
 
-    /// Sees which trials of an attack moved nothing; `moved`: queries that an attack moved from the clean image.
+    /// Sees which trials of an attack moved nothing; `moved`: queries that an attack moved from the clean
+    /// image.
     fn see_idle(&mut self, code: &'static str, outcomes: &[&Outcome], basis: &Basis, moved: &BTreeSet<&str>) {
         // A trial whose hinge is closed at the start has no gradient and is not judged. A trial is judged if
         // its loss is not zero, even if its embedding did not move, or if its perturbation was crafted on

@@ -228,8 +228,8 @@ impl Descent<'_, '_, '_> {
         Ok(Some(()))
     }
 
-    /// Runs [`FROM_FAR`] on `trials`, again on those that it gains on, and then on all of those the searches at
-    /// rungs, in balls that are no boxes. `None` if `watch` ended it.
+    /// Runs [`FROM_FAR`] on `trials`, again on those that it gains on, and then on all of those the searches
+    /// at rungs, in balls that are no boxes. `None` if `watch` ended it.
     fn come_from_far(&mut self, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         if plan.ball.is_box {
@@ -251,9 +251,9 @@ impl Descent<'_, '_, '_> {
         Ok(Some(()))
     }
 
-    /// Runs [`RUNG_RANDOM`] and [`RUNG_CLASSES`] within `eps` on those of the trials for which it is the first
-    /// rung below ε*. What they break is made smaller at once, so that it may reach further rungs. `None` if
-    /// `watch` ended it.
+    /// Runs [`RUNG_RANDOM`] and [`RUNG_CLASSES`] within `eps` on those of the trials for which it is the
+    /// first rung below ε*. What they break is made smaller at once, so that it may reach further rungs.
+    /// `None` if `watch` ended it.
     fn at_rung(&mut self, eps: f32, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         let within = plan.within(eps);

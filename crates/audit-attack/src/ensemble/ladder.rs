@@ -79,9 +79,9 @@ pub const FROM_FAR: Member = Member {
     steps: 40,
     ..SECOND
 };
-/// As the strong search does at ε: from far away into the ball of the first rung below ε*, from random images,
-/// towards the classes that came nearest in [`FROM_FAR`]. Only on queries that [`FROM_FAR`] gained on, and so
-/// only in balls that are no boxes: on others FMN has found about the smallest change.
+/// As the strong search does at ε: from far away into the ball of the first rung below ε*, from random
+/// images, towards the classes that came nearest in [`FROM_FAR`]. Only on queries that [`FROM_FAR`] gained
+/// on, and so only in balls that are no boxes: on others FMN has found about the smallest change.
 pub const RUNG_RANDOM: Member = Member {
     facts: &MemberFacts::by_gradient(
         "rung, random starts",

@@ -14,11 +14,11 @@ const LEAST: usize = 10;
 /// are disjoint, and so do pairs of fewer than 10 identities.
 ///
 /// The variance is the estimate for dyadic data: two pairs may be correlated if they share an identity
-/// (Fafchamps and Gubert, 2007; Aronow, Samii and Assenova, Political Analysis 2015). Two pairs that share both
-/// identities count for each of them. If they counted once, the estimate would be too low for few people: in the
-/// simulation of docs/threats.md, 83 % of the intervals of a FAR of 0.1 would contain it for 12 people, where
-/// 94 % do. As is usual for clustered variances, it grows by m/(m − 1) for m identities, and the normal quantile
-/// becomes that of Student's t with m − 1 degrees of freedom.
+/// (Fafchamps and Gubert, 2007; Aronow, Samii and Assenova, Political Analysis 2015). Two pairs that share
+/// both identities count for each of them. If they counted once, the estimate would be too low for few
+/// people: in the simulation of docs/threats.md, 83 % of the intervals of a FAR of 0.1 would contain it for
+/// 12 people, where 94 % do. As is usual for clustered variances, it grows by m/(m − 1) for m identities, and
+/// the normal quantile becomes that of Student's t with m − 1 degrees of freedom.
 pub fn inflation(pairs: &[([usize; 2], f64)], alpha: f64) -> f64 {
     let identities: Vec<[usize; 2]> = pairs.iter().map(|(pair, _)| *pair).collect();
     let disjoint = disjoint(&identities);

@@ -5,9 +5,9 @@ use audit_base::distributions::incomplete_beta;
 /// The interval of a share at 1 − `alpha`, in per cent (Clopper and Pearson, Biometrika 1934): the shares
 /// under which neither this many hits nor this few have a chance below `alpha`/2.
 ///
-/// Numbers of hits and draws need not be whole: what was counted may vary like a smaller number of independent
-/// draws. The binomial chance then becomes the beta function that it is for whole numbers (Korn and Graubard,
-/// Survey Methodology 1998).
+/// Numbers of hits and draws need not be whole: what was counted may vary like a smaller number of
+/// independent draws. The binomial chance then becomes the beta function that it is for whole numbers (Korn
+/// and Graubard, Survey Methodology 1998).
 pub fn exact(hits: f64, of: f64, alpha: f64) -> (f64, f64) {
     let upper = |hits: f64| {
         let (mut low, mut high) = (0.0, 1.0);
@@ -23,7 +23,8 @@ pub fn exact(hits: f64, of: f64, alpha: f64) -> (f64, f64) {
     (low, if hits == of { 100.0 } else { upper(hits) })
 }
 
-/// The chance of at most `hits` of `of` draws, each with chance 0 < p < 1, if there are fewer hits than draws.
+/// The chance of at most `hits` of `of` draws, each with chance 0 < p < 1, if there are fewer hits than
+/// draws.
 fn at_most(hits: f64, of: f64, p: f64) -> f64 {
     incomplete_beta(1.0 - p, of - hits, hits + 1.0)
 }

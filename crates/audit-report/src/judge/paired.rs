@@ -89,8 +89,8 @@ impl<'r> PairedReports<'r> {
         without.filter_map(|(query, (base, candidate))| Some((query, candidate? - base?))).collect()
     }
 
-    /// Whether each query counts in the baseline and in the candidate, by its id; `None` unless the number is a
-    /// share of the same queries in both.
+    /// Whether each query counts in the baseline and in the candidate, by its id; `None` unless the number is
+    /// a share of the same queries in both.
     fn shares(&self, metric: &Quantity) -> Option<BTreeMap<String, [bool; 2]>> {
         let Follows::Outcomes(_, Some(of_queries)) = metric.follows() else { return None };
         let (base, candidate) = (of_queries(self.base)?, of_queries(self.candidate)?);
@@ -124,8 +124,8 @@ struct Pairs<'r> {
 }
 
 impl Pairs<'_> {
-    /// By how many times the variance of a difference exceeds that of independent queries. Of each query: what
-    /// it adds to the difference, but for a constant.
+    /// By how many times the variance of a difference exceeds that of independent queries. Of each query:
+    /// what it adds to the difference, but for a constant.
     fn inflation<'q>(&self, changes: impl Iterator<Item = (&'q String, f64)>) -> f64 {
         let of_pair = |(query, change): (&String, f64)| Some((*self.of.get(query.as_str())?, change));
         let (identities, changes): (Vec<[usize; 2]>, Vec<f64>) = changes.filter_map(of_pair).unzip();

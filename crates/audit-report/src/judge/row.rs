@@ -382,10 +382,10 @@ pub struct Difference {
     /// The candidate's value minus the baseline's.
     pub value: f64,
     /// Paired 95 % interval: of shares of queries [`difference`](super::share::difference), of other numbers
-    /// from a bootstrap; wider if attacked pairs share identities. `None` if the two reports have no queries in
-    /// common, or fewer than 10, or attacked other pairs, for numbers that are no mean over queries or whose
-    /// queries have no results of their own, if both values are of all queries, and if both are only known to
-    /// be larger than what is stated.
+    /// from a bootstrap; wider if attacked pairs share identities. `None` if the two reports have no queries
+    /// in common, or fewer than 10, or attacked other pairs, for numbers that are no mean over queries or
+    /// whose queries have no results of their own, if both values are of all queries, and if both are only
+    /// known to be larger than what is stated.
     pub interval: Option<(f64, f64)>,
     /// Number of queries that the interval rests on.
     pub queries: usize,

@@ -34,8 +34,8 @@ pub(super) fn with_width(mean: f64, n: usize, resampled: Option<(f64, f64)>) -> 
     resampled.map(|(least, most)| (least.min(low), most.max(high)))
 }
 
-/// The 95 % interval, in per cent, of the difference of two shares of the same queries. Of each query, whether
-/// it counts in the first share and in the second. `inflation` is that of [`difference`].
+/// The 95 % interval, in per cent, of the difference of two shares of the same queries. Of each query,
+/// whether it counts in the first share and in the second. `inflation` is that of [`difference`].
 pub(super) fn paired(queries: &[[bool; 2]], inflation: f64) -> (f64, f64) {
     let count = |which: [bool; 2]| queries.iter().filter(|found| **found == which).count();
     difference(count([false, true]), count([true, false]), queries.len(), inflation)

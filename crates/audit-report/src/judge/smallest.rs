@@ -49,8 +49,8 @@ fn curve(norms: &[f64], right: &[f64], most: f64) -> Vec<CurvePoint> {
     let found = &right[..right.partition_point(|n| n.is_finite())];
     let last = found.len().saturating_sub(1);
     let quantile = |i: usize| found.get((i * last + (QUANTILES - 1) / 2) / (QUANTILES - 1)).copied();
-    // Norms are rounded, and a norm of ε counts as within it. Every norm that was found is within the largest ε:
-    // changes of whole grey levels reach 8/255 if that is 0.03137.
+    // Norms are rounded, and a norm of ε counts as within it. Every norm that was found is within the largest
+    // ε: changes of whole grey levels reach 8/255 if that is 0.03137.
     let within = |eps: f64| if eps < most { eps * (1.0 + 1e-5) } else { f64::MAX };
     let inner = (0..QUANTILES).filter_map(quantile).filter(|eps| within(*eps) < most);
     let mut at: Vec<f64> = std::iter::once(0.0).chain(inner).chain([most]).collect();

@@ -67,9 +67,9 @@ impl Spread<'_> {
     }
 
     /// The interval of a threshold that follows from a false accept rate: the distances at which the ends of
-    /// the rate's interval are reached (Woodruff, Journal of the American Statistical Association 1952). If no
-    /// pair may be accepted at the lower end, nothing bounds the threshold from below. Thresholds of resamples
-    /// are never below the nearest pair, so that too few of them contain the true one.
+    /// the rate's interval are reached (Woodruff, Journal of the American Statistical Association 1952). If
+    /// no pair may be accepted at the lower end, nothing bounds the threshold from below. Thresholds of
+    /// resamples are never below the nearest pair, so that too few of them contain the true one.
     fn of_threshold(&self, far: f64) -> Option<(f64, f64)> {
         let [genuine, impostor] = self.distances.counts();
         let (low, high) = self.ends(far);
@@ -79,8 +79,8 @@ impl Spread<'_> {
         unless_few(genuine.min(impostor), Some((least, self.distances.threshold(high))))
     }
 
-    /// The interval of TAR at the threshold of a false accept rate. If nothing bounds the threshold from below,
-    /// nothing bounds TAR.
+    /// The interval of TAR at the threshold of a false accept rate. If nothing bounds the threshold from
+    /// below, nothing bounds TAR.
     fn of_tar(&self, tar: f64, far: f64) -> Option<(f64, f64)> {
         let [genuine, _] = self.distances.identities();
         let bounded = self.distances.resolves(self.ends(far).0);

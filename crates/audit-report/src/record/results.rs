@@ -25,9 +25,9 @@ pub struct Attack {
     pub before: Option<f64>,
     /// Mean after the attack.
     pub after: Option<f64>,
-    /// 95 % interval of `after`: of a share of queries Wilson's, otherwise by bootstrap over queries, and over
-    /// perturbations that they share; of shares that are all 0 or all 100 at least Wilson's. Of attacked pairs,
-    /// see `verification.far_interval`.
+    /// 95 % interval of `after`: of a share of queries Wilson's, otherwise by bootstrap over queries, and
+    /// over perturbations that they share; of shares that are all 0 or all 100 at least Wilson's. Of attacked
+    /// pairs, see `verification.far_interval`.
     pub after_interval: Option<(f64, f64)>,
     /// Contribution to ERS.
     pub ers_term: Option<f64>,

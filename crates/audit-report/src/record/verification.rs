@@ -83,10 +83,10 @@ impl Acceptance {
 pub struct Verification {
     /// The largest distance of an accepted pair, in the model's metric.
     pub threshold: f64,
-    /// 95 % interval of the threshold: the distances at which the ends of Wilson's interval of the false accept
-    /// rate are reached, for the number of independent pairs that vary as much as the impostor pairs, which may
-    /// share identities. From 0 if no pair may be accepted at the lower end. Absent if it was stated as a
-    /// distance or a cosine.
+    /// 95 % interval of the threshold: the distances at which the ends of Wilson's interval of the false
+    /// accept rate are reached, for the number of independent pairs that vary as much as the impostor pairs,
+    /// which may share identities. From 0 if no pair may be accepted at the lower end. Absent if it was
+    /// stated as a distance or a cosine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold_interval: Option<(f64, f64)>,
     /// Whether a list gives the pairs. Otherwise they are pairs of a query and an image of the gallery, by
@@ -109,10 +109,10 @@ pub struct Verification {
     pub far_interval: Option<(f64, f64)>,
     /// Share of the genuine pairs that are accepted without an attack: TAR at this FAR.
     pub tar: f64,
-    /// 95 % interval of `tar`: as that of `far` at a stated threshold, otherwise by bootstrap over pairs, with
-    /// a threshold from the false accept rate in each resample, widened if pairs share identities. If all or
-    /// none are accepted, at least Wilson's for the number of disjoint genuine pairs. From 0 if that of the
-    /// threshold is.
+    /// 95 % interval of `tar`: as that of `far` at a stated threshold, otherwise by bootstrap over pairs,
+    /// with a threshold from the false accept rate in each resample, widened if pairs share identities. If
+    /// all or none are accepted, at least Wilson's for the number of disjoint genuine pairs. From 0 if that
+    /// of the threshold is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tar_interval: Option<(f64, f64)>,
     /// The equal error rate without an attack: the mean of FAR and of the share of genuine pairs that are

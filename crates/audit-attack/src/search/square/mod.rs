@@ -144,8 +144,8 @@ mod tests {
         assert!(loss < -1.6, "{loss}");
     }
 
-    /// The radius is ε, which is no whole number of 255ths here. No pixel is near black or white, so that every
-    /// image reaches the sphere, as in the paper.
+    /// The radius is ε, which is no whole number of 255ths here. No pixel is near black or white, so that
+    /// every image reaches the sphere, as in the paper.
     #[test]
     fn whole_levels_do_not_shorten_a_euclidean_ball() {
         let ball = crate::Ball::find("l2").unwrap();

@@ -239,8 +239,8 @@ pub fn once(report: &Report) -> Resampled {
     Resampled::new(report, &table, vec![table.replicate(&vec![1.0; table.queries], None)])
 }
 
-/// A number of an audit without each of its queries, in the order of [`Resampled::queries`]; `None` if it is then
-/// undefined.
+/// A number of an audit without each of its queries, in the order of [`Resampled::queries`]; `None` if it is
+/// then undefined.
 pub fn without_each(
     report: &Report,
     of: &(dyn Fn(&Resampled, &Replicate) -> Option<f64> + Sync),
