@@ -116,9 +116,9 @@ def compare(*reports: AnyReport, sort: str | None = None, anyway: bool = False) 
 def gate(report: AnyReport, **rules: Any) -> Report:
     """Checks a report against thresholds or a baseline, and returns it with the result.
 
-    ``rules`` are flags of ``audit gate``: ``fail_under={"robust_r1": 30}``, ``baseline="base.json"``, which may
-    be a ``Report`` too. Raises ``GateFailed`` or ``Regression`` if the gate fails; the exception has the report
-    with the result.
+    ``rules`` are flags of ``audit gate``: ``fail_under={"robust_r1": 30}``, ``baseline="base.json"``, which
+    may be a ``Report`` too. Raises ``GateFailed`` or ``Regression`` if the gate fails; the exception has the
+    report with the result.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="onnx-audit-"))

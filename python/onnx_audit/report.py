@@ -361,10 +361,10 @@ class Comparison(_Document):
     def rows(self) -> list[Row]:
         """Returns a row for each model and metric.
 
-        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is withheld,
-        and above, whether it is only known to be larger; low and high, the 95 % interval of the value; change, the
-        difference from the baseline, with change_low and change_high, its 95 % interval; and word, the conclusion from
-        the change.
+        Keys: model, its file with as many folders as tell the models apart; metric; value, None if it is
+        withheld, and above, whether it is only known to be larger; low and high, the 95 % interval of the value;
+        change, the difference from the baseline, with change_low and change_high, its 95 % interval; and word,
+        the conclusion from the change.
         """
         rows = []
         for model in self.json["models"]:
