@@ -154,7 +154,7 @@ const FAR: f32 = 2.0;
 /// The protocol's ε, if the suite's is far above it. A patch may be as visible as it likes, and protocols
 /// bound no other norm.
 fn far_above(suite: &SuiteRecord) -> Option<String> {
-    let of_pixels = suite.mask.is_none() && Norm::find(&suite.norm).is_ok_and(|ball| ball.is_box);
+    let of_pixels = suite.mask.is_none() && Norm::counts_levels(&suite.norm);
     let usual = usual_eps(suite.protocol, suite.form).ok()?.filter(|_| of_pixels)?;
     (suite.eps > FAR * usual).then(|| SuiteRecord { eps: usual, ..suite.clone() }.budget())
 }
@@ -377,7 +377,7 @@ fn by_eps50(report: &Report, standing: Standing) -> Option<String> {
 /// A change of so many 255ths, and how visible it is. `begins` is what stands before the word.
 fn of_size(report: &Report, begins: &str, levels: f64) -> String {
     let suite = &report.suite;
-    let of_pixels = Norm::find(&suite.norm).is_ok_and(|ball| ball.is_box) && suite.mask.is_none();
+    let of_pixels = Norm::counts_levels(&suite.norm) && suite.mask.is_none();
     let seen = if of_pixels { format!(", {},", visibility(levels)) } else { String::new() };
     format!("{begins} change of {}{}{seen}", size(&suite.norm, levels / 255.0, 2), within(suite))
 }

@@ -9,20 +9,15 @@ use std::collections::BTreeSet;
 /// The bound of perturbations. For the largest change of a pixel it is also a fraction: `0.30196 (77/255)`.
 pub fn bound(suite: &SuiteRecord) -> String {
     let eps = suite.eps;
-    match is_box(suite) {
+    match Norm::counts_levels(&suite.norm) {
         true => format!("{eps:.5} ({}){}", suite.budget(), within(suite)),
         false => format!("{eps:.5} ({}){}", suite.norm, within(suite)),
     }
 }
 
-/// Whether ε bounds the change of each value.
-fn is_box(suite: &SuiteRecord) -> bool {
-    Norm::find(&suite.norm).is_ok_and(|norm| norm.is_box)
-}
-
 /// The bound, always with the name of the norm.
 pub fn bound_in_norm(suite: &SuiteRecord) -> String {
-    if !is_box(suite) {
+    if !Norm::counts_levels(&suite.norm) {
         return bound(suite);
     }
     let size = bound(&SuiteRecord { mask: None, space: Space::Input, ..suite.clone() });

@@ -29,4 +29,10 @@ impl Norm {
         let found = NORMS.iter().find(|b| b.name.eq_ignore_ascii_case(name.trim()));
         found.ok_or_else(|| unknown("norm", name, NORMS.iter().map(|b| b.name)))
     }
+
+    /// Whether a size in the norm called `name` is a change of pixels, which people state in grey levels, and
+    /// no length.
+    pub fn counts_levels(name: &str) -> bool {
+        Norm::find(name).is_ok_and(|norm| norm.is_box)
+    }
 }

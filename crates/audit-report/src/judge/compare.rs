@@ -96,7 +96,7 @@ fn other_settings(a: &Report, b: &Report) -> Vec<String> {
     };
     let differ = facts(a).zip(facts(b)).filter(|((_, x), (_, y))| x != y);
     // ε and α are typed in 255ths, unless lengths of changes are bounded.
-    let of_pixels = [a, b].iter().all(|r| Norm::find(&r.suite.norm).is_ok_and(|norm| norm.is_box));
+    let of_pixels = [a, b].iter().all(|r| Norm::counts_levels(&r.suite.norm));
     let shown = |what: &str, value: String| match value.parse() {
         Ok(size) if of_pixels && ["eps", "alpha"].contains(&what) => as_typed(size),
         _ => value,
@@ -107,7 +107,7 @@ fn other_settings(a: &Report, b: &Report) -> Vec<String> {
 /// The flags for settings of a report that others of its suite do not have, each after a blank. α follows ε.
 pub(super) fn flags_of(report: &Report, others: &[Report]) -> String {
     let settings = |suite: &SuiteRecord| {
-        let of_pixels = Norm::find(&suite.norm).is_ok_and(|norm| norm.is_box);
+        let of_pixels = Norm::counts_levels(&suite.norm);
         let eps = if of_pixels { as_typed(suite.eps) } else { suite.eps.to_string() };
         [("--form", suite.form.to_string()), ("--norm", suite.norm.clone()), ("--eps", eps)]
     };

@@ -34,7 +34,7 @@ pub fn ladder(report: &Report) -> Option<Ladder> {
         (100.0 * left as f64 / queries as f64, unless_few(queries, Some(wilson(left, queries))))
     };
     let most = most(report);
-    let of_files = Norm::find(&report.suite.norm).is_ok_and(|ball| ball.is_box);
+    let of_files = Norm::counts_levels(&report.suite.norm);
     let rung = |eps: f32| {
         let at = on_ladder(LEVELS * f64::from(eps), most);
         let left =

@@ -116,8 +116,7 @@ impl Quantity {
     /// The norm of a size in this report, if it does not count grey levels.
     fn norm_of(&self, report: &Report) -> Option<String> {
         let norm = &report.suite.norm;
-        let counts_levels = Norm::find(norm).is_ok_and(|norm| norm.is_box);
-        (self.size && !counts_levels).then(|| norm.clone())
+        (self.size && !Norm::counts_levels(norm)).then(|| norm.clone())
     }
 
     /// The row of a saved number, such as one of a point of a sweep, which has its findings and its ε

@@ -1,7 +1,7 @@
 //! The suite that was run: its budget, its space, and where its attacks were made.
 
 use super::{Acceptance, Form, Metric, Precision, Preprocessing, Protocol, Space, number_of_queries};
-use crate::facts::LINF;
+use crate::facts::{LINF, Norm};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -253,7 +253,7 @@ fn is_linf(norm: &str) -> bool {
 /// A size of perturbations for people: in 255ths if `norm` is the largest change of a pixel, with at most
 /// `digits` digits after the point, and with more below 1/255.
 pub fn size(norm: &str, eps: f64, digits: usize) -> String {
-    if !is_linf(norm) {
+    if !Norm::counts_levels(norm) {
         return format!("{} ({norm})", length(eps));
     }
     // ε is stored in float32, whose error would decide how a half is rounded.

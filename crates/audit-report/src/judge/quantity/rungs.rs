@@ -136,7 +136,7 @@ impl Rungs {
     /// Why there is no number at `eps`, in 255ths; `None` if there is one.
     pub(super) fn not_at(&self, report: &Report, eps: f64) -> Option<String> {
         let norm = &report.suite.norm;
-        if self.as_file && !Norm::find(norm).is_ok_and(|norm| norm.is_box) {
+        if self.as_file && !Norm::counts_levels(norm) {
             return Some(format!("files are searched for in the norm linf only, and this audit's is {norm}"));
         }
         let [eps, most] = [eps, stars::most(report)].map(|eps| stars::on_ladder(eps, stars::most(report)));
