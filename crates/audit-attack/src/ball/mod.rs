@@ -55,6 +55,11 @@ impl Ball {
     pub fn rounding(&self, eps: f32) -> f32 {
         if self.is_box { 1e-6 } else { 1e-6 + 1e-5 * eps }
     }
+
+    /// The largest size that a perturbation within ε may have, with rounding.
+    pub fn largest(&self, eps: f32) -> f32 {
+        eps + self.rounding(eps)
+    }
 }
 
 /// The largest number of whole grey levels within ε, as a part of the [0, 1] range; ε itself if it is less

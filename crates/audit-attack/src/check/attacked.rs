@@ -92,7 +92,7 @@ pub(super) fn bounds(all: &Outcomes) -> Found {
         if all.outcomes.iter().any(|o| o.size.is_some()) { "perturbation" } else { "change of a pixel" };
     let text = format!("the largest {what} is {most:.5}, ε is {eps:.5}; all pixels lie in [0, 1]");
     // In this form the condition is true for NaN too.
-    let inside = most <= eps + all.ball.rounding(eps);
+    let inside = most <= all.ball.largest(eps);
     Found::judged(!inside, Severity::Error, text)
 }
 

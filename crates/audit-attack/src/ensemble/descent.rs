@@ -180,7 +180,7 @@ impl Descent<'_, '_, '_> {
             if self.run_member(&FILE, &plan.within(GREY_LEVEL), &broken, watch)?.is_none() {
                 return Ok(None);
             }
-            broken.retain(|&i| self.chunk.smallest(i) > GREY_LEVEL + plan.ball.rounding(GREY_LEVEL));
+            broken.retain(|&i| self.chunk.smallest(i) > plan.ball.largest(GREY_LEVEL));
         }
         Ok(Some(broken))
     }
@@ -190,7 +190,7 @@ impl Descent<'_, '_, '_> {
         let plan = self.chunk.all.plan;
         for &eps in &plan.rungs()[1..] {
             // Square moves pixels by all of ε, and then the size of the change is ε but for rounding.
-            let most = eps + plan.ball.rounding(eps);
+            let most = plan.ball.largest(eps);
             blind.retain(|&i| self.chunk.smallest(i) > most);
             if self.run_member(&HALVED, &plan.within(eps), &blind, watch)?.is_none() {
                 return Ok(None);
@@ -241,8 +241,7 @@ impl Descent<'_, '_, '_> {
             let Some(gained) = self.run_member(&FROM_FAR, plan, &more, watch)? else { return Ok(None) };
             more = gained;
         }
-        let reach = |eps: f32| eps + plan.ball.rounding(eps);
-        let worth = |eps: &&f32| reach(**eps) >= plan.small_change();
+        let worth = |eps: &&f32| plan.ball.largest(**eps) >= plan.small_change();
         for &eps in plan.rungs()[1..].iter().take_while(worth) {
             if self.at_rung(eps, &gained, watch)?.is_none() {
                 return Ok(None);
@@ -257,7 +256,7 @@ impl Descent<'_, '_, '_> {
     fn at_rung(&mut self, eps: f32, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         let within = plan.within(eps);
-        let most = eps + plan.ball.rounding(eps);
+        let most = plan.ball.largest(eps);
         let above = 2.0 * most;
         let first = |&i: &usize| self.chunk.smallest(i) > most && self.chunk.smallest(i) <= above;
         let standing: Vec<usize> = trials.iter().copied().filter(first).collect();
@@ -316,7 +315,7 @@ impl Descent<'_, '_, '_> {
                 broken.iter().filter(|&&i| !self.chunk.has_file(i) && !self.chunk.in_files(i)).count();
             self.left = (levels.len() - at) * FILE.passes(effort, without, room);
             let within = |&i: &usize| {
-                self.chunk.smallest(i) <= eps + plan.ball.rounding(eps)
+                self.chunk.smallest(i) <= plan.ball.largest(eps)
                     && !self.chunk.has_file(i)
                     && !self.chunk.in_files(i)
             };

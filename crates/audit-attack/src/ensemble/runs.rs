@@ -105,7 +105,7 @@ fn stretched(x: &[f32], bound: &Bound) -> Vec<f32> {
 /// beyond an ε such as 0.03137, see [`plan_of`].
 fn moved_within(x: &[f32], bound: &Bound) -> Vec<f32> {
     let mut x = x.to_vec();
-    if (bound.ball.size)(&x, bound.centre) > bound.eps + bound.ball.rounding(bound.eps) {
+    if (bound.ball.size)(&x, bound.centre) > bound.ball.largest(bound.eps) {
         bound.project(&mut x);
     }
     x

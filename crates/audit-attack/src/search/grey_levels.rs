@@ -46,7 +46,7 @@ pub fn round(x: &mut [f32], bound: &Bound) {
 pub fn nearest_levels(x: &mut [f32], bound: &Bound) {
     let line = x.to_vec();
     round(x, bound);
-    let most = bound.eps + bound.ball.rounding(bound.eps);
+    let most = bound.ball.largest(bound.eps);
     let fits = |x: &[f32]| (bound.ball.size)(x, bound.centre) <= most;
     if fits(x) {
         return;

@@ -67,7 +67,7 @@ impl MultiEps {
 impl SearchState for MultiEps {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         let [_, to] = self.radius;
-        if (bound.ball.size)(x, bound.centre) <= to + bound.ball.rounding(to) {
+        if (bound.ball.size)(x, bound.centre) <= bound.ball.largest(to) {
             self.best.see(loss, x);
         }
         self.sum.add(gradient.values);
