@@ -13,6 +13,7 @@
 use super::division::{DIVISIONS, Division, LEAST, divided};
 use super::exact::exact;
 use super::quantity::Quantity;
+use super::share::ALPHA;
 use super::survivors::{attacked, survivors};
 use super::verification;
 use crate::facts::{FACTS, Facts, R1};
@@ -153,7 +154,7 @@ fn weakest_of(report: &Report, of: &'static Quantity, by: &'static Division) -> 
         (name.to_string(), fails)
     };
     let counts: Vec<_> = enough.iter().map(fails).filter(|(_, fails)| !fails.is_empty()).collect();
-    let alpha = 0.05 / counts.len() as f64;
+    let alpha = ALPHA / counts.len() as f64;
     let row = |(name, fails): (String, Vec<Hit>)| WeakPart {
         name,
         correct: fails.len(),
@@ -179,7 +180,7 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
     let queries = queries_of(share, report, by);
     let parts = divided(queries.iter().map(|q| q.query), (by.parts)(report, attack_of(share)?));
     let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
-    let alpha = 0.05 / enough.len() as f64;
+    let alpha = ALPHA / enough.len() as f64;
     let hits = |places: &[usize]| -> Vec<Hit> {
         places.iter().map(|i| &queries[*i]).map(|q| (q.after, q.pair)).collect()
     };
@@ -219,7 +220,7 @@ fn breakdown(report: &Report, share: &Quantity, by: &Division) -> Option<Breakdo
 /// The interval of the worst in reports of earlier versions, without that of all queries together, and as if
 /// no two pairs shared an identity: from the worst lower to the worst upper end of the rows' intervals.
 pub(super) fn of_rows(found: &Breakdown, lower_is_better: bool) -> (f64, f64) {
-    let alpha = 0.05 / found.rows.len() as f64;
+    let alpha = ALPHA / found.rows.len() as f64;
     let ends = |row: &BreakdownRow| {
         let hits = (row.after * row.queries as f64 / 100.0).round();
         exact(hits, row.queries as f64, alpha)
@@ -238,7 +239,7 @@ fn of_worst(parts: &[&[Hit]], chances: usize, lower_is_better: bool) -> (f64, f6
     let all = parts.concat();
     // One part alone has the same interval twice.
     let each = parts.iter().copied().chain([all.as_slice()]);
-    worst_ends(each.map(|hits| interval(hits, 0.05 / chances as f64)), lower_is_better)
+    worst_ends(each.map(|hits| interval(hits, ALPHA / chances as f64)), lower_is_better)
 }
 
 /// The lowest ends of several intervals, or the highest if lower is better.

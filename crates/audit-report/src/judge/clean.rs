@@ -3,7 +3,7 @@
 
 use super::quantity::{Clean, Follows, OfCorrupted, OfFirst, Quantity};
 use super::score::{RESAMPLES, interval};
-use super::share::{self, counts};
+use super::share::{self, Z, counts};
 use crate::record::{Benign, Report, unless_few};
 use audit_base::numbers::{mean, variance};
 use audit_base::parallel;
@@ -85,7 +85,6 @@ pub(super) fn paired(pairs: &[[f64; 2]], seed: u64) -> Option<(f64, f64)> {
     }
     let changes: Vec<f64> = pairs.iter().map(|[base, candidate]| 100.0 * (candidate - base)).collect();
     if n > NORMAL {
-        const Z: f64 = 1.959964;
         let mean = mean(&changes);
         let half = Z * (variance(&changes) / n as f64).sqrt();
         return Some((mean - half, mean + half));

@@ -131,6 +131,6 @@ impl Pairs<'_> {
         let (identities, changes): (Vec<[usize; 2]>, Vec<f64>) = changes.filter_map(of_pair).unzip();
         let middle = mean(&changes);
         let residuals = changes.into_iter().map(|change| change - middle);
-        inflation(&identities.into_iter().zip(residuals).collect::<Vec<_>>(), 0.05)
+        inflation(&identities.into_iter().zip(residuals).collect::<Vec<_>>(), share::ALPHA)
     }
 }

@@ -2,8 +2,11 @@
 
 use super::exact::exact;
 
+/// The chance that an interval misses.
+pub(super) const ALPHA: f64 = 0.05;
+
 /// The 97.5 % quantile of the normal distribution.
-const Z: f64 = 1.959964;
+pub(super) const Z: f64 = 1.959964;
 
 /// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width if all
 /// queries agree.
@@ -64,7 +67,7 @@ pub fn difference(gained: usize, lost: usize, of: usize, inflation: f64) -> (f64
     if changed == 0.0 {
         return (low, high);
     }
-    let (few, many) = exact(gained, changed, 0.05);
+    let (few, many) = exact(gained, changed, ALPHA);
     let of_share = |share: f64| (2.0 * share - 100.0) * changed / of;
     (low.min(of_share(few)), high.max(of_share(many)))
 }

@@ -3,7 +3,7 @@
 
 use super::mean::Mean;
 use super::score::{RESAMPLES, interval};
-use super::share::{widened, wilson_of, with_width};
+use super::share::{ALPHA, widened, wilson_of, with_width};
 use crate::facts::{DODGE, Facts, IMPERSONATE};
 use crate::record::{
     Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
@@ -15,9 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A pair: the identities of both images, and whether it counts.
 type Decided = ([usize; 2], bool);
-
-/// The chance that an interval misses.
-const ALPHA: f64 = 0.05;
 
 /// The share of pairs that count.
 fn share(pairs: &[Decided]) -> f64 {
