@@ -130,12 +130,6 @@ pub fn score(
         true => column.trials.len(),
         false => table.held_out,
     };
-    // Resamples of shares have no width if all agree. Queries then count as independent, also if they share
-    // perturbations.
-    let widen = |column: &Column, means: &Means, found| match column.term.unit {
-        Unit::Percent => with_width(means.after / 100.0, queries(column).max(column.trials.len()), found),
-        Unit::Percentile | Unit::Plain => found,
-    };
     let row = |(i, column): (usize, &Column)| {
         let means = point.means[i].as_ref();
         Attack {
@@ -149,7 +143,10 @@ pub fn score(
             after_interval: means.and_then(|m| match column.hits() {
                 // The bootstrap of a share has no width if all queries agree.
                 Some(hits) => unless_few(column.trials.len(), Some(wilson(hits, column.trials.len()))),
-                None => widen(column, m, spread(queries(column), &|r| Some(r.means[i].as_ref()?.after))),
+                None => {
+                    let found = spread(queries(column), &|r| Some(r.means[i].as_ref()?.after));
+                    at_least_wilsons(column, m, queries(column), found)
+                }
             }),
             ers_term: means.and_then(|m| Some((column.term.ers?)(m.after))),
             resistance: Resistance {
@@ -186,6 +183,21 @@ pub fn score(
         ..Scores::default()
     };
     (table.columns.iter().enumerate().map(row).collect(), scores)
+}
+
+/// An interval from resamples of a term that is measured on so many `queries`. Resamples of a share have no
+/// width if all queries agree: then at least Wilson's, as if queries were independent, also if they share
+/// perturbations.
+fn at_least_wilsons(
+    column: &Column,
+    means: &Means,
+    queries: usize,
+    found: Option<(f64, f64)>,
+) -> Option<(f64, f64)> {
+    match column.term.unit {
+        Unit::Percent => with_width(means.after / 100.0, queries.max(column.trials.len()), found),
+        Unit::Percentile | Unit::Plain => found,
+    }
 }
 
 /// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same
