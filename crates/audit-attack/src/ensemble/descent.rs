@@ -10,6 +10,7 @@ use super::run::WorkerSource;
 use super::runs::{Aimed, MemberRuns};
 use super::{Aims, Member};
 use crate::ball::whole_levels;
+use crate::passes::Room;
 use crate::plan::Plan;
 use crate::runner::{Event, Further, Watch};
 use crate::search::Levels;
@@ -87,6 +88,16 @@ fn size(outcome: &Outcome) -> f32 {
     outcome.size.unwrap_or(outcome.linf)
 }
 
+/// Forward passes that [`Descent::come_from_far`] takes at most on so many trials.
+fn from_far(plan: &Plan, effort: usize, trials: usize, room: Room) -> usize {
+    let most = |member: &Member| member.passes(effort, trials, room);
+    let at_rung = most(&RUNG_RANDOM) + most(&RUNG_CLASSES) + most(&AGAIN);
+    match plan.ball.is_box {
+        true => 0,
+        false => ROUNDS * most(&FROM_FAR) + (plan.rungs().len() - 1) * at_rung,
+    }
+}
+
 impl Descent<'_, '_, '_> {
     /// Runs all searches on the `broken` trials; `None` if `watch` ended them.
     fn run(&mut self, broken: &[usize], watch: &mut Watch) -> Result<Option<()>> {
@@ -107,16 +118,9 @@ impl Descent<'_, '_, '_> {
         let levels = levels(plan);
         let rounds = |trials: usize| ROUNDS * most(&AGAIN, trials);
         let files = levels.len() * most(&FILE, broken.len());
-        let at_rung = [&RUNG_RANDOM, &RUNG_CLASSES, &AGAIN];
-        let at_rungs =
-            |trials: usize| (rungs.len() - 1) * at_rung.map(|m| most(m, trials)).iter().sum::<usize>();
-        let from_far = |trials: usize| match plan.ball.is_box {
-            true => 0,
-            false => ROUNDS * most(&FROM_FAR, trials) + at_rungs(trials),
-        };
         let after_far =
             |trials: usize| most(&CLASSES, trials) + most(&BEST, trials) + 2 * rounds(trials) + files;
-        let after_doubts = |trials: usize| from_far(trials) + after_far(trials);
+        let after_doubts = |trials: usize| from_far(plan, effort, trials, room) + after_far(trials);
         let doubts =
             |trials: usize| levels.len() * DOUBTS.map(|member| most(member, trials)).iter().sum::<usize>();
         let after_halved = |trials: usize| doubts(trials) + after_doubts(trials);
