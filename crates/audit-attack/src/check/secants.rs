@@ -13,6 +13,8 @@ use ndarray::{Array2, ArrayView2};
 
 /// Largest change of a pixel. Nets bend over the first one, and rounding is large beside the last.
 const STEPS: [f32; 3] = [1e-1, 3e-2, 1e-2];
+/// Passes over a set of images: at both ends of each step.
+pub const PASSES: usize = 2 * STEPS.len();
 /// Least share of the predicted change, at the best step. Nets by onnxruntime.quantization have 0.5 or more
 /// (VGG, ResNet-18, MobileNet v3, EfficientNet-B0, ViT), and false slopes 0.00 to 0.04.
 pub const LEAST: f64 = 0.2;

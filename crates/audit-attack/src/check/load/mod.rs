@@ -104,9 +104,10 @@ pub fn passes(estimated: bool, count: usize) -> usize {
     if estimated { forward } else { forward + 2 * GRADIENT + gradient::passes(count) }
 }
 
-/// Further passes if values are quantised: how much rounding changes the embeddings, and the gradient.
-fn passes_for_rounding(estimated: bool) -> usize {
-    if estimated { 1 } else { 1 + GRADIENT }
+/// Further passes if values are quantised: how much rounding changes the embeddings and the gradient, and
+/// whether the model follows its gradient, beside noise and at clean images.
+fn passes_if_quantised(estimated: bool) -> usize {
+    if estimated { 1 } else { 1 + 2 * GRADIENT + 2 * secants::PASSES }
 }
 
 /// Measurements on the first batch. Differences are shares of the largest value.
@@ -219,7 +220,7 @@ pub fn measure(
     tell: &mut dyn FnMut(usize, usize),
 ) -> Result<Measured> {
     let (quantised, estimated) = (model.quantised(), model.graphs.estimated);
-    let total = passes(estimated, count) + if quantised { passes_for_rounding(estimated) } else { 0 };
+    let total = passes(estimated, count) + if quantised { passes_if_quantised(estimated) } else { 0 };
     let mut done = 0;
     let mut pass = |more: usize| {
         done = (done + more).min(total);
@@ -229,28 +230,9 @@ pub fn measure(
     let pixels = model.pixels();
     let (batches, images) = (images, &images[..count * pixels]);
     let mut reference = model.reference()?;
-    let ours = model.embed(images)?;
-    pass(1);
-    let theirs = reference.embed(images)?;
-    pass(1);
-    let finite = theirs.iter().flatten().chain(&ours).all(|v| v.is_finite());
-    let parity = theirs.as_ref().map(|theirs| Apart::of(&ours, theirs));
-    let shipped = match (&theirs, reference.embed_optimised(images)?) {
-        (Some(_), Some(shipped)) if quantised => Some(Apart::of(&shipped, &ours)),
-        (Some(theirs), Some(shipped)) => Some(Apart::of(&shipped, theirs)),
-        _ => None,
-    };
-    pass(1);
     let tolerance = embedding_tolerance(model.info.precision, quantised, model.tf32());
-    let doubtful = |apart: &Option<Apart>| tolerance > SAME && apart.is_some_and(|apart| apart.share > SAME);
-    let mut by_both =
-        |near: &[f32]| -> Result<_> { Ok(reference.embed(near)?.zip(Some(model.embed(near)?))) };
-    // The form in float32 of a model in half precision is another one, and has a finding of its own.
-    let parity_persists = quantised && doubtful(&parity) && persists(images, &mut by_both)?;
-    let mut by_both =
-        |near: &[f32]| -> Result<_> { Ok(reference.embed_optimised(near)?.zip(Some(model.embed(near)?))) };
-    let shipped_persists = doubtful(&shipped) && persists(images, &mut by_both)?;
-    let first = theirs.unwrap_or(ours);
+    let Compared { first, finite, parity, parity_persists, shipped, shipped_persists } =
+        compared(&mut reference, model, images, tolerance, &mut pass)?;
     let repeat = repeated(&mut reference, model, images, &first, &mut pass)?;
     let mut random = Random::seeded(0x72_6f75_6768);
     let rough: Vec<f32> = images.iter().map(|v| (v + ROUGH * random.sign_unit()).clamp(0.0, 1.0)).collect();
@@ -296,6 +278,50 @@ pub fn measure(
         straight_through: noted(model, true),
         flat: noted(model, false),
     })
+}
+
+/// How the embeddings of this program, of the file, and of the file as ONNX Runtime optimises it differ.
+struct Compared {
+    /// By the file, or by this program if ONNX Runtime can't run the file.
+    first: Array2<f32>,
+    finite: bool,
+    parity: Option<Apart>,
+    parity_persists: bool,
+    shipped: Option<Apart>,
+    shipped_persists: bool,
+}
+
+/// Embeds images in these three ways. `tolerance` is the difference that is accepted of the model's precision.
+fn compared(
+    reference: &mut Untouched,
+    model: &mut Model,
+    images: &[f32],
+    tolerance: f64,
+    pass: &mut dyn FnMut(usize),
+) -> Result<Compared> {
+    let quantised = model.quantised();
+    let ours = model.embed(images)?;
+    pass(1);
+    let theirs = reference.embed(images)?;
+    pass(1);
+    let finite = theirs.iter().flatten().chain(&ours).all(|v| v.is_finite());
+    let parity = theirs.as_ref().map(|theirs| Apart::of(&ours, theirs));
+    let shipped = match (&theirs, reference.embed_optimised(images)?) {
+        (Some(_), Some(shipped)) if quantised => Some(Apart::of(&shipped, &ours)),
+        (Some(theirs), Some(shipped)) => Some(Apart::of(&shipped, theirs)),
+        _ => None,
+    };
+    pass(1);
+    let doubtful = |apart: &Option<Apart>| tolerance > SAME && apart.is_some_and(|apart| apart.share > SAME);
+    let mut by_both =
+        |near: &[f32]| -> Result<_> { Ok(reference.embed(near)?.zip(Some(model.embed(near)?))) };
+    // The form in float32 of a model in half precision is another one, and has a finding of its own.
+    let parity_persists = quantised && doubtful(&parity) && persists(images, &mut by_both)?;
+    let mut by_both =
+        |near: &[f32]| -> Result<_> { Ok(reference.embed_optimised(near)?.zip(Some(model.embed(near)?))) };
+    let shipped_persists = doubtful(&shipped) && persists(images, &mut by_both)?;
+    let first = theirs.unwrap_or(ours);
+    Ok(Compared { first, finite, parity, parity_persists, shipped, shipped_persists })
 }
 
 /// Largest difference of the embeddings of images, which are `first`, at further runs.
