@@ -112,11 +112,11 @@ struct Directions {
     partly: Vec<String>,
     /// Whether one of these did not move a share of [`IDLE`] of the embeddings.
     mostly_idle: bool,
-    /// Whether an image stayed that no other attack moved from the clean image.
+    /// Whether some unmoved image was not moved by any other attack either.
     stuck: bool,
-    /// Whether an attack that moved towards its goal has enough trials to tell.
+    /// Whether an attack with enough trials to tell moved towards its goal.
     judged: bool,
-    /// Attacks that have too few.
+    /// Attacks with too few trials to tell.
     few: Vec<&'static str>,
 }
 
@@ -141,7 +141,7 @@ impl Directions {
         found
     }
 
-    /// Sees which trials of an attack moved nothing; `moved`: queries that an attack moved from the clean
+    /// Counts the trials of an attack that moved nothing. `moved`: queries that an attack moved from the clean
     /// image.
     fn see_idle(&mut self, code: &'static str, outcomes: &[&Outcome], basis: &Basis, moved: &BTreeSet<&str>) {
         // A trial whose hinge is closed at the start has no gradient and is not judged. A trial is judged if

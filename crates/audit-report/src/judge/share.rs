@@ -59,7 +59,7 @@ pub(super) fn widened(value: f64, (low, high): (f64, f64), inflation: f64) -> (f
 /// sign test does at 5 %.
 ///
 /// Queries may depend on each other, as pairs that share identities do. If the variance of the difference is
-/// `inflation` times that of independent queries, the interval is that of so many fewer.
+/// `inflation` times that of independent queries, the interval is that of `of / inflation` of these.
 pub fn difference(gained: usize, lost: usize, of: usize, inflation: f64) -> (f64, f64) {
     let [gained, lost, of] = [gained, lost, of].map(|count| count as f64 / inflation);
     let (low, high) = tango(gained, lost, of);

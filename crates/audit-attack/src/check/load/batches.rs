@@ -26,8 +26,8 @@ pub(super) const PASSES: usize = 2 * SIZES.len() + 2 * (1 + SIZES.len());
 
 /// The batch size of which the embeddings differ the most from those of the audit's; `None` if the batch is
 /// fixed. `all` are images and their usual embeddings. The file is compared with itself, as it is and as ONNX
-/// Runtime optimises it: a model can tell these apart, and be another net only for users that give it one
-/// image. `tolerance` is the difference that is accepted of the model's precision.
+/// Runtime optimises it: a model can be another net for those users alone that give it one image and let ONNX
+/// Runtime optimise it. `tolerance` is the difference that is accepted of the model's precision.
 pub(super) fn other_sizes(
     reference: &mut Untouched,
     all: [(&[f32], &Array2<f32>); 2],

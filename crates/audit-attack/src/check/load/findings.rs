@@ -9,7 +9,7 @@ use audit_model::mixing::{self, Mixing};
 use audit_report::record::{Found, Severity, reason};
 use onnx_grad::graph::DType;
 
-/// What is said of a difference that rounding doesn't cause.
+/// Behind a difference that rounding doesn't cause.
 const PERSISTS: &str =
     ". Rounding does not explain this: the difference is the same if values are rounded in other directions";
 

@@ -1,4 +1,4 @@
-//! Whether a difference of embeddings is rounding.
+//! Whether rounding causes a difference of embeddings.
 
 use super::reflected;
 use audit_base::Result;
@@ -7,7 +7,7 @@ use audit_gallery::data::GREY_LEVEL;
 use audit_gallery::space;
 use ndarray::Array2;
 
-/// Cosine from which differences beside two noises are the same difference. Those of ONNX Runtime's integer
+/// Cosine from which the differences with two noises count as the same. Those of ONNX Runtime's integer
 /// kernels have 0.0 to 0.5 (VGG, ResNet-18, MobileNet v3, EfficientNet-B0, ViT), and 0.9 behind a quantised
 /// Softmax; another function of the image has 1.0.
 const ALIKE: f64 = 0.5;
@@ -17,10 +17,10 @@ const NOTABLE: f64 = 0.1;
 /// Two embeddings of the same images; `None` if one of them can't be computed.
 type Pair = Option<(Array2<f32>, Array2<f32>)>;
 
-/// Whether two embeddings of images differ by the same beside two noises of up to a grey level, and by enough
-/// to change which images are near. The noise turns roundings, so that differences by rounding are others
-/// each time, however large they are. A limit on their size alone is not enough: with a large constant in
-/// every embedding, another net is a small share of the largest value away.
+/// Whether the difference between two embeddings of images is the same with two noises of up to a grey level,
+/// and large enough to change which images are near. Noise changes which values are rounded up, so that a
+/// difference by rounding is another one each time, however large it is. A limit on the size alone is not
+/// enough: with a large constant in every embedding, another net is a small share of the largest value away.
 pub(super) fn persists(images: &[f32], both: &mut dyn FnMut(&[f32]) -> Result<Pair>) -> Result<bool> {
     let mut random = Random::seeded(0x7065_7273);
     let mut differences: Vec<Vec<f32>> = Vec::new();

@@ -140,7 +140,8 @@ fn names(metrics: &[&Quantity]) -> String {
     metrics.iter().map(|metric| metric.name).collect::<Vec<_>>().join(", ")
 }
 
-/// What of a baseline was not compared.
+/// The numbers of a baseline that were not compared, and the flags that compare them; `None` if there are
+/// none.
 fn not_compared(report: &Report, baseline: &Report, rules: &Rules) -> Option<String> {
     let flag = |metric: &&Quantity| format!("--max-drop {}={}", metric.name, metric.tolerance);
     let flags = |metrics: &[&Quantity]| metrics.iter().map(flag).collect::<Vec<_>>().join(" ");
