@@ -58,13 +58,7 @@ pub fn attacks(
     let trials = &chosen.selection.trials;
     let strong = foresee(embedded, trials)?;
     let amount = amount(embedded, checks, trials, other.is_some(), strong);
-    let speed = embedded.subject.speed;
-    let seconds = speed.map(|speed| [amount.usual, amount.most].map(|passes| speed.of_passes(passes)));
-    if let Some(speed) = speed {
-        let queries = trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len();
-        let plan = &embedded.setup.plan;
-        request.progress.plan(&cost::announcement(speed, plan, sample.trials.len(), queries, amount));
-    }
+    let seconds = announce(request, embedded, trials, &sample, amount);
     let found = strong_search(request, embedded, &sample)?;
     let Embedded {
         subject: Subject { model, dataset, prep, .. }, setup: Setup { plan, .. }, context, ..
@@ -115,6 +109,22 @@ pub fn attacks(
     findings.extend(input.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
     progress.into_inner().unwrap_or_else(PoisonError::into_inner).finish();
     Ok(findings)
+}
+
+/// Prints how long the checks take, and returns the usual and the largest number of seconds; `None` if the
+/// speed is not known.
+fn announce(
+    request: &Request,
+    embedded: &Embedded,
+    trials: &[Trial],
+    sample: &Selection,
+    amount: Amount,
+) -> Option<[f64; 2]> {
+    let speed = embedded.subject.speed?;
+    let queries = trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len();
+    let plan = &embedded.setup.plan;
+    request.progress.plan(&cost::announcement(speed, plan, sample.trials.len(), queries, amount));
+    Some([amount.usual, amount.most].map(|passes| speed.of_passes(passes)))
 }
 
 /// What the attacks of some checks take, the suite's own included. `other`: whether there is another model.
