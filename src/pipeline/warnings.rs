@@ -199,7 +199,7 @@ fn few_queries(report: &Report) -> Option<Warning> {
 /// pairs that share identities say less than others.
 fn wider(attacks: &[Attack], queries: usize) -> Option<(&str, Option<(f64, f64)>)> {
     let width = |(low, high): (f64, f64)| high - low;
-    let on_pairs = |row: &&Attack| Facts::find(&row.code).is_ok_and(|of| of.pairs.is_some());
+    let on_pairs = |row: &&Attack| Facts::of_term(&row.code).is_some_and(|of| of.pairs.is_some());
     let of_pairs = attacks.iter().filter(on_pairs);
     let intervals = of_pairs.filter_map(|row| Some((row.code.as_str(), row.after_interval?)));
     let (code, found) = intervals.max_by(|a, b| width(a.1).total_cmp(&width(b.1)))?;
