@@ -244,8 +244,11 @@ fn agree(what: &str, report: &Report) {
 /// A number that was not measured may be absent, or shown as such.
 const ABSENT: Shown = Shown { value: None, interval: None, state: State::NotMeasured };
 
+/// How a format's numbers are read.
+type Reader = fn(&Report) -> Numbers;
+
 /// The surfaces for programs.
-const FOR_PROGRAMS: [(&str, fn(&Report) -> Numbers); 3] =
+const FOR_PROGRAMS: [(&str, Reader); 3] =
     [("json", of_json), ("metrics.json", of_metrics), ("compare, json", of_compare_json)];
 
 /// Surfaces for programs have every number of a report, also those beside [`rows`]: rungs of the ladder,

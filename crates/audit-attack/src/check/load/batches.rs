@@ -61,10 +61,12 @@ pub(super) fn other_sizes(
     Ok(most)
 }
 
+type Embeddings = Result<Option<Array2<f32>>>;
+
 /// A form of the file: how it embeds images in the audit's batches, and in batches of another size.
 struct FileForm {
-    usual: fn(&mut Untouched, &[f32]) -> Result<Option<Array2<f32>>>,
-    in_batches: fn(&mut Untouched, &[f32], usize) -> Result<Option<Array2<f32>>>,
+    usual: fn(&mut Untouched, &[f32]) -> Embeddings,
+    in_batches: fn(&mut Untouched, &[f32], usize) -> Embeddings,
 }
 
 const AS_IT_IS: FileForm = FileForm { usual: Untouched::embed, in_batches: Untouched::embed_in_batches };
