@@ -3,7 +3,9 @@
 use super::runtime::Options;
 use super::{Card, EMBEDDING, Info, ModelSource, PrepareMode, Prepared};
 use audit_base::{Error, Exit, Result};
+use onnx_grad::graph::Node;
 use onnx_grad::{Graph, Note, Pass, Processor, batch};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Names of the graph's inputs and outputs: the images, ∂L/∂embedding, the embedding, ∂L/∂image.
@@ -64,7 +66,7 @@ impl Joined {
             Ok(Joined { info: prepared.info, notes, graph, batch })
         };
         if let Some(n) = batch {
-            return of(n);
+            return of(n).map(Joined::usable);
         }
         let [a, b] = [of(BATCHES[0])?, of(BATCHES[1])?];
         let graph = batch::free([&a.graph, &b.graph], BATCHES.map(|n| n as i64), NAMES[0]).map_err(|e| {
@@ -73,6 +75,46 @@ impl Joined {
                 path.display()
             ))
         })?;
-        Ok(Joined { graph, ..a })
+        Ok(Joined { graph, ..a }.usable())
+    }
+
+    /// The same, for ONNX Runtime's default options.
+    fn usable(mut self) -> Joined {
+        keep_quantisers(&mut self.graph);
+        self
+    }
+}
+
+/// Operators past which ONNX Runtime's QDQPropagationTransformer moves a DequantizeLinear.
+const PASSED: [&str; 6] = ["MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"];
+
+/// Puts a Max of one value between a DequantizeLinear and each such operator that reads it. It changes
+/// nothing, and stops this optimiser, which puts further quantisers behind operators of the gradient. If they
+/// are int8, ONNX Runtime makes uint8 of their zero points on x86, and refuses the graph (1.31). Where the
+/// operator's result is quantised, the optimiser adds nothing, and integer kernels need both side by side.
+fn keep_quantisers(graph: &mut Graph) {
+    let is = |node: &Node, op: &str| node.op == op && node.domain.is_empty();
+    let quantisers = graph.nodes.iter().filter(|node| is(node, "QuantizeLinear"));
+    let quantised: HashSet<String> = quantisers.filter_map(|node| Some(node.input(0)?.to_string())).collect();
+    let (mut dequantised, mut held) = (HashSet::new(), HashSet::new());
+    for mut node in std::mem::take(&mut graph.nodes) {
+        let passed = node.domain.is_empty() && PASSED.contains(&node.op.as_str());
+        if let Some(x) = node.input(0).map(str::to_string)
+            && passed
+            && dequantised.contains(&x)
+            && !node.outputs.iter().any(|y| quantised.contains(y))
+        {
+            let name = format!("audit/kept/{x}");
+            if held.insert(x.clone()) {
+                graph.nodes.push(Node::new("Max", &[&x], &name));
+            }
+            node.inputs[0] = name;
+        }
+        // Weights stay where they are.
+        let constant = node.input(0).is_some_and(|x| graph.constants.contains_key(x));
+        if is(&node, "DequantizeLinear") && !constant {
+            dequantised.extend(node.outputs.iter().cloned());
+        }
+        graph.nodes.push(node);
     }
 }

@@ -318,6 +318,29 @@ fn a_quantised_model_is_rounded_where_the_file_says_so() {
     }
 }
 
+/// Dequantised int8 values that are reshaped, as in the patches of a ViT of which only linear layers are
+/// quantised: with an optimiser of ONNX Runtime on, it refused the graph. Expected are the file's embeddings.
+#[test]
+fn dequantised_values_may_be_reshaped() {
+    let zero = Tensor { dtype: DType::I8, shape: vec![], bytes: vec![0x80].into() };
+    let constants = [
+        ("scale", Tensor::f32(&[], &[1.0 / 255.0])),
+        ("zero", zero),
+        ("rows", Tensor::ints(&[BATCH, SIDE * SIDE])),
+        ("w", weights(&[SIDE * SIDE, 4])),
+    ];
+    let nodes = vec![
+        Node::new("QuantizeLinear", &["x", "scale", "zero"], "q"),
+        Node::new("DequantizeLinear", &["q", "scale", "zero"], "seen"),
+        Node::new("Reshape", &["seen", "rows"], "flat"),
+        Node::new("MatMul", &["flat", "w"], "y"),
+    ];
+    let mut graph = grey(BATCH, nodes, &constants, &["y"]);
+    // From 21 on, ONNX Runtime's default options refuse such files too.
+    graph.opsets.insert(String::new(), 17);
+    agrees(&mut open("reshaped", &graph, None, None).unwrap(), BATCH, 4);
+}
+
 /// Of quantised values many are exactly 0, where a rectifier has two slopes. The gradient is that of PyTorch,
 /// which takes the slope below 0 there, and none at a bound of ReLU6. Such a model was refused, as an ArcFace
 /// net with PReLU is in 8 bits. So were one that clips a sum, one that writes a rectifier as a choice, and
