@@ -96,7 +96,8 @@ fn keep_quantisers(graph: &mut Graph) {
     let is = |node: &Node, op: &str| node.op == op && node.domain.is_empty();
     let quantisers = graph.nodes.iter().filter(|node| is(node, "QuantizeLinear"));
     let quantised: HashSet<String> = quantisers.filter_map(|node| Some(node.input(0)?.to_string())).collect();
-    let (mut dequantised, mut held) = (HashSet::new(), HashSet::new());
+    let mut dequantised: HashSet<String> = HashSet::new();
+    let mut held: HashSet<String> = HashSet::new();
     for mut node in std::mem::take(&mut graph.nodes) {
         let passed = node.domain.is_empty() && PASSED.contains(&node.op.as_str());
         if let Some(x) = node.input(0).map(str::to_string)
