@@ -3,8 +3,8 @@
 
 use super::chunk::Chunk;
 use super::ladder::{
-    self, AGAIN, BEST, CLASSES, DOUBTS, FILE, FROM_FAR, GAIN, HALVED, ROUNDS, RUNG_CLASSES, RUNG_RANDOM,
-    SECOND, SMALLEST, SOFTENED, further,
+    self, AGAIN, BEST, CLASSES, DOUBTS, FILE, FROM_FAR, GAIN, HALVED, NEAR, ROUNDS, RUNG_CLASSES,
+    RUNG_RANDOM, SECOND, SMALLEST, SOFTENED, further,
 };
 use super::run::WorkerSource;
 use super::runs::{Aimed, MemberRuns};
@@ -232,8 +232,8 @@ impl Descent<'_, '_, '_> {
         Ok(Some(()))
     }
 
-    /// Runs [`FROM_FAR`] on `trials`, again on those that it gains on, and then on all of those the searches
-    /// at rungs, in balls that are no boxes. `None` if `watch` ended it.
+    /// Runs [`FROM_FAR`] on `trials`, again on those that it gains on, and then the searches at rungs, in balls
+    /// that are no boxes. `None` if `watch` ended it.
     fn come_from_far(&mut self, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         if plan.ball.is_box {
@@ -247,27 +247,36 @@ impl Descent<'_, '_, '_> {
         }
         let worth = |eps: &&f32| plan.ball.largest(**eps) >= plan.small_change();
         for &eps in plan.rungs()[1..].iter().take_while(worth) {
-            if self.at_rung(eps, &gained, watch)?.is_none() {
+            if self.at_rung(eps, trials, &gained, watch)?.is_none() {
                 return Ok(None);
             }
         }
         Ok(Some(()))
     }
 
-    /// Runs [`RUNG_RANDOM`] and [`RUNG_CLASSES`] within `eps` on those of the trials for which it is the
-    /// first rung below ε*. What they break is made smaller at once, so that it may reach further rungs.
-    /// `None` if `watch` ended it.
-    fn at_rung(&mut self, eps: f32, trials: &[usize], watch: &mut Watch) -> Result<Option<()>> {
+    /// Runs [`RUNG_RANDOM`] within `eps` on those of the trials for which it is the first rung below ε*, if
+    /// they are near it or among the `gained`, and [`RUNG_CLASSES`] on the latter. What they break is made
+    /// smaller at once, so that it may reach further rungs. `None` if `watch` ended it.
+    fn at_rung(
+        &mut self,
+        eps: f32,
+        trials: &[usize],
+        gained: &[usize],
+        watch: &mut Watch,
+    ) -> Result<Option<()>> {
         let plan = self.chunk.all.plan;
         let within = plan.within(eps);
         let most = plan.ball.largest(eps);
-        let above = 2.0 * most;
-        let first = |&i: &usize| self.chunk.smallest(i) > most && self.chunk.smallest(i) <= above;
+        let first = |&i: &usize| {
+            let reach = if gained.contains(&i) { 2.0 * most } else { NEAR * eps };
+            let size = self.chunk.smallest(i);
+            size > most && size <= reach
+        };
         let standing: Vec<usize> = trials.iter().copied().filter(first).collect();
         if self.run_member(&RUNG_RANDOM, &within, &standing, watch)?.is_none() {
             return Ok(None);
         }
-        let left = |&i: &usize| self.chunk.smallest(i) > most;
+        let left = |&i: &usize| gained.contains(&i) && self.chunk.smallest(i) > most;
         let left: Vec<usize> = standing.iter().copied().filter(left).collect();
         if self.run_member(&RUNG_CLASSES, &within, &left, watch)?.is_none() {
             return Ok(None);

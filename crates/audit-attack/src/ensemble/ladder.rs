@@ -79,9 +79,9 @@ pub const FROM_FAR: Member = Member {
     steps: 40,
     ..SECOND
 };
-/// As the strong search does at ε: from far away into the ball of the first rung below ε*, from random
-/// images, towards the classes that came nearest in [`FROM_FAR`]. Only on queries that [`FROM_FAR`] gained
-/// on, and so only in balls that are no boxes: on others FMN has found about the smallest change.
+/// As the strong search does at ε: from far away into the ball of the first rung below ε*, from random images,
+/// towards the classes that came nearest in [`FROM_FAR`]. Only in balls that are no boxes, on queries that
+/// [`FROM_FAR`] gained on or whose ε* is at most [`NEAR`] times the rung.
 pub const RUNG_RANDOM: Member = Member {
     facts: &MemberFacts::by_gradient(
         "rung, random starts",
@@ -94,13 +94,16 @@ pub const RUNG_RANDOM: Member = Member {
     until: LOST,
     ..FROM_FAR
 };
-/// The same from the clean image, on what is left.
+/// The same from the clean image, on queries that [`FROM_FAR`] gained on and that are left.
 pub const RUNG_CLASSES: Member = Member {
     facts: &MemberFacts::by_gradient("rung, best classes", "the same from the clean image"),
     aims: Aims::Best(3),
     from: From::Clean,
     ..RUNG_RANDOM
 };
+/// Queries of models/hardened.onnx on which [`FROM_FAR`] gains nothing break at a rung in the L2 ball only if
+/// their ε* is at most 1.5 times the rung.
+pub const NEAR: f32 = 1.6;
 /// Without gradients, in balls of half the radius, for queries that only such a search broke, and those on
 /// which the searches along gradients gain nothing.
 pub const HALVED: Member = Member {
@@ -169,7 +172,7 @@ pub fn usual() -> usize {
 /// Forward passes of all workers that the searches for trials that withstand a small change usually take: the
 /// first round of [`AGAIN`] gains too little for another one, and [`DOUBTS`] find nothing.
 pub fn further(ball: &Ball, trials: usize, room: Room) -> usize {
-    let first: &[&Member] = if ball.is_box { &DOUBTS } else { &[&FROM_FAR] };
+    let first: &[&Member] = if ball.is_box { &DOUBTS } else { &[&FROM_FAR, &RUNG_RANDOM] };
     let all = first.iter().chain(&[&CLASSES, &AGAIN, &BEST, &AGAIN]);
     all.map(|member| member.passes(1, trials, room)).sum()
 }
