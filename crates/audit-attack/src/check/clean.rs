@@ -198,7 +198,8 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
         }
     }
     let queries = benign.queries.max(1) as f64;
-    let at = |n: usize| benign.r1 + 100.0 * (n as f64 - found as f64) / queries;
+    // Rounding must not print −0.0.
+    let at = |n: usize| (benign.r1 + 100.0 * (n as f64 - found as f64) / queries).max(0.0);
     Found::warning(format!(
         "{counted}; with ties broken for or against the model, R@1 lies between {:.1} and {:.1} %",
         at(surely),
